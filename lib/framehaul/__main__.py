@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|compare|submit|clean|...`."""
+"""Run the commands behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|compare|submit|clean|...`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,12 @@ from framehaul.studies import registry
 
 
 def main() -> int:
-    """Carry out one command; exit status 1 when something failed, 2 when it was asked for something impossible.
+    """Run one command and return its exit status: 1 if something failed, 2 if arguments or settings cannot be used.
 
-    Of a comparison: 1 when something became slower or wrong.
+    The status of a comparison is 1 if something became slower or wrong.
     """
     arguments = _arguments()
-    # What make was given goes before the environment, which goes before .env.
+    # Arguments take precedence over the environment, which takes precedence over .env.
     for name in GIVEN_TO_MAKE:
         if getattr(arguments, name):
             os.environ[f"{PREFIX}{name.upper()}"] = getattr(arguments, name)
@@ -38,37 +38,38 @@ def main() -> int:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        remedy = "the same command goes on from what was finished, FRESH=1 starts anew"
+        remedy = "the same command continues after what was finished, FRESH=1 starts anew"
         print(f"framehaul: interrupted; {remedy}", file=sys.stderr)
         return 130
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     given = vars(arguments)
-    chosen = [(one, registry.values(one, settings.preset, given)) for one in registry.chosen(arguments.notebooks)]
+    studies = registry.chosen(arguments.notebooks)
+    chosen = [(study, registry.values(study, settings.preset, given)) for study in studies]
     if settings.reuse:
         chosen = _stored(chosen, settings)
     return _executed(chosen, settings, "index")
 
 
 def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> list[tuple[Study, dict[str, Any]]]:
-    """Return the studies whose results are there, with the parameters that they were measured with."""
+    """Return the studies that have stored results, with the parameters that they were measured with."""
     from framehaul.bench.store import read_metadata
 
     results = settings.out / "results"
     runs = read_metadata(results)["runs"]
-    there = [
-        (study, values | _measured_with(runs.get(study.notebook, {}), values))
+    stored = [
+        (study, values | _parameters_of(runs.get(study.notebook, {}), values))
         for study, values in chosen
         if study.only_reads or (study.notebook in runs and (results / study.results).exists())
     ]
-    if not runs or not there:
+    if not runs or not stored:
         raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
-    return there
+    return stored
 
 
-def _measured_with(run: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a stored run; older runs have them among other things."""
+def _parameters_of(run: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a stored run; older runs do not keep them apart from other metadata."""
     known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
     return {name: known[name] for name in values if known.get(name) is not None}
 
@@ -81,44 +82,42 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
     values = registry.values(OWN_DATA, settings.preset, vars(arguments) | {"data": None})
-    # Read once here, so that what cannot be carried is said before a server starts.
+    # Read once here, so that an unsuitable frame is an error before a server starts.
     try:
-        frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"],
-                           mode=values["mode"])  # fmt: skip
+        frame = open_frame(str(settings.data), **{name: values[name] for name in ("key", "sort", "rows", "mode")})
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame
-    return _executed([(OWN_DATA, values)], _of_ones_own(settings), OWN_DATA.notebook)
-
-
-def _of_ones_own(settings: Settings) -> Settings:
-    """What is about somebody's own frame or driver goes into `mine`, unless `OUT` says where: not where git looks."""
-    return replace(settings, out=PROJECT / "mine") if settings.out == PROJECT else settings
+    if settings.out == PROJECT:  # results of private data go into a directory that git ignores
+        settings = replace(settings, out=PROJECT / "mine")
+    return _executed([(OWN_DATA, values)], settings, OWN_DATA.notebook)
 
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
     for name, meaning in OPTIONS.items():
         print(f"  {name.upper():23}{meaning}")
     for name, several in registry.parameters().items():
-        by_preset = {
-            preset: ", ".join(dict.fromkeys(as_given(one.of(preset)) for one in several)) for preset in PRESETS
+        defaults = {
+            preset: ", ".join(dict.fromkeys(as_given(parameter.of(preset)) for parameter in several))
+            for preset in PRESETS
         }
-        alike = len(set(by_preset.values())) == 1
-        text = by_preset["quick"] if alike else "; ".join(f"{preset} {values}" for preset, values in by_preset.items())
+        text = "; ".join(f"{preset} {values}" for preset, values in defaults.items())
+        if len(set(defaults.values())) == 1:
+            text = defaults["quick"]
         print(f"  {name.upper():23}{several[0].help}{f' ({text})' if text else ''}")
     return 0
 
 
 def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, page: str) -> int:
-    """Run the notebooks of studies with these parameters, and say where the page is that a reader should open."""
+    """Run the notebooks of studies with these parameters, and print the path of the page to open."""
     for study, values in chosen:
         if study.check:
             try:
                 imported(study.check)(values)
             except ValueError as error:
                 raise SettingsError(str(error)) from error
-    # Loading Jupyter takes seconds, and nobody should wait for a word so long; the other commands need none of it.
+    # Printed before Jupyter is imported, which takes seconds and which other commands do not need.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
     from framehaul import collected
     from framehaul.reporting import notebooks
@@ -130,17 +129,18 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
 
 
 def _tools(_: argparse.Namespace, settings: Settings) -> int:
-    """Build what takes too long to be built in a run."""
+    """Build the tools that take too long to be built in a run."""
     from framehaul.studies.drivers.catalog import adbc_clickhouse, go_program, node_program
     from framehaul.studies.json_parquet.catalog import json2parquet_program
 
     missing = 0
-    for what, program in (
-        ("Node's drivers, some seconds", partial(node_program, make=True)),
-        ("Go's drivers, about a minute", partial(go_program, make=True)),
-        ("ADBC's driver for ClickHouse, about 2 minutes", adbc_clickhouse),
-        ("json2parquet, about 5 minutes", partial(json2parquet_program, patient=True)),
-    ):  # fmt: skip
+    tools: dict[str, Callable[[Settings], object]] = {
+        "Node's drivers, some seconds": partial(node_program, make=True),
+        "Go's drivers, about a minute": partial(go_program, make=True),
+        "ADBC's driver for ClickHouse, about 2 minutes": adbc_clickhouse,
+        "json2parquet, about 5 minutes": partial(json2parquet_program, patient=True),
+    }
+    for what, program in tools.items():
         print(f"{what} if not built yet", flush=True)
         try:
             print(f"  {program(settings)}")
@@ -182,7 +182,7 @@ def _explore(_: argparse.Namespace, __: Settings) -> int:
 def _jupyter(*arguments: str) -> int:
     command = [sys.executable, "-m", "jupyterlab", *arguments]
     if os.geteuid() == 0:
-        command.append("--allow-root")  # Jupyter wants root to say so
+        command.append("--allow-root")  # Jupyter refuses to run as root without it
     return subprocess.run(command, check=False).returncode
 
 
@@ -205,25 +205,25 @@ def _submit(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies import machines  # it imports drivers
 
     place = machines.submit(settings.out / "results", arguments.machine).relative_to(PROJECT)
-    print(f"taken into {place}. What comes next:")
-    print(f"  look at {place}/environment.json: it says what is known of your machine, and all may read it")
+    print(f"copied to {place}. The next steps:")
+    print(f"  read {place}/environment.json: it describes your machine, and will be public")
     print("  .venv/bin/python -m framehaul submitted", place)
     print(f"  git switch -c {place.parent.name} && git add {place} && git commit -m 'Results of {place.parent.name}'")
-    print("  and open a pull request; the results page of whoever merges it has your machine beside the others")
+    print("  and open a pull request; once it is merged, the results page has your machine beside the others")
     return 0
 
 
 def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
-    """Whether runs of others, given as directories, can be taken."""
+    """Check whether submitted runs, given as directories, are valid."""
     from framehaul.studies import machines
 
     if not arguments.results:
         raise SettingsError("submitted takes directories: framehaul submitted machines/NAME/DATE")
     wrong = 0
     for directory in arguments.results:
-        said = machines.problems(Path(directory))
-        wrong += bool(said)
-        print(f"{directory}: {'not taken' if said else 'can be taken'}", *(f"- {one}" for one in said), sep="\n")
+        problems = machines.problems(Path(directory))
+        wrong += bool(problems)
+        print(f"{directory}: {'not taken' if problems else 'can be taken'}", *map("- {}".format, problems), sep="\n")
     return 1 if wrong else 0
 
 
@@ -233,7 +233,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
     embedded.stop(settings)
     docker.remove(settings)
-    # By name, for there may be other things: the directory is of somebody's choosing.
+    # By name, because the user chooses the directory, which may contain other files.
     states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
     pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
     for path in (*stand_ins(settings.state_dir), *states, *pages):
@@ -243,39 +243,46 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
             path.unlink(missing_ok=True)
     for unfinished in (settings.out / "results").glob("*.partial.*"):
         unfinished.unlink()
-    with contextlib.suppress(OSError):  # it is not there, or has something of somebody's
+    with contextlib.suppress(OSError):  # it does not exist, or has other files
         (settings.out / "reports").rmdir()
     return 0
 
 
 PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
-"""What a run leaves in `reports`."""
+"""Names of the files of a run in `reports`."""
 COMMANDS = {
-    "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "submit": _submit, "submitted": _submitted,
-    "variables": _variables, "clean": _clean,
-}  # fmt: skip
-
-
+    "run": _run,
+    "mine": _mine,
+    "tools": _tools,
+    "servers": _servers,
+    "stop": _stop,
+    "lab": _lab,
+    "explore": _explore,
+    "compare": _compare,
+    "submit": _submit,
+    "submitted": _submitted,
+    "variables": _variables,
+    "clean": _clean,
+}
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
-    "preset": "effort of all studies: smoke, quick or reference; their own variables win over it",
+    "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",
     "servers": "embedded, docker or external",
     "transport": "of PostgreSQL: tcp, or unix for a socket on the same machine",
     "out": "directory for results, figures and reports",
-    "fresh": "1: measure anew what an interrupted run has left, too",
+    "fresh": "1: discard the passes of an interrupted run",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
     "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
     "key": "of mine: columns of the primary key",
     "sort": "of mine: columns that ClickHouse sorts by, where they differ",
-    "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
+    "mode": "of mine: how to write: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
-    "techniques": "of compare: words that a technique's name holds, or column=value",
+    "techniques": "of compare: words in the names of techniques, or column=value",
     "format": "of compare: markdown or csv",
     "machine": "of submit: a name for the machine that a run was made on",
 }
-"""What a command takes beside the parameters of studies."""
+"""Arguments of commands beside the parameters of studies."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -286,12 +293,10 @@ def _arguments() -> argparse.Namespace:
         nargs="*",
         help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
     )
-    defaults = dict.fromkeys(OPTIONS, "") | {
-        "format": "markdown", "mode": "append",
-    }  # fmt: skip
+    defaults = dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
-        # In capitals as well, as make has them.
+        # In capitals as well, as the variables of make.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
         # FRESH without a value is 1.
         alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}
@@ -299,7 +304,7 @@ def _arguments() -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args()
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]
-        parser.error(f"unknown variable {name}; {nearest(name.upper(), [one.upper() for one in known])}")
+        parser.error(f"unknown variable {name}; {nearest(name.upper(), [name.upper() for name in known])}")
     if arguments.results and arguments.command not in ("compare", "submitted"):
         parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
     return arguments

@@ -1,26 +1,26 @@
-"""What goes wrong in a way that its reader can mend: every message names the value and the remedy."""
+"""Define the errors that a user can fix: every message names the value and the remedy."""
 
 from __future__ import annotations
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; the message names it, its value and the remedy."""
+    """A setting cannot be used; the message names it, its value and the remedy."""
 
 
 class ServerError(RuntimeError):
-    """A server cannot be started, reached or used; the message says why and what to do."""
+    """A server cannot be started, reached or used; the message names the reason and the remedy."""
 
 
 class AnswerError(ServerError):
-    """A server that works answered a statement with an error, which the message has."""
+    """A working server answered a statement with an error, which is in the message."""
 
 
 class ReferenceTableError(ValueError):
-    """A server does not hold what it was given to hold, by the path that everything is compared with."""
+    """A server did not store the reference table that everything is compared with."""
 
 
 class UnavailableError(RuntimeError):
-    """A technique cannot run on this server; the message says why and what would make it run."""
+    """A technique cannot run on this server; the message names the reason and what would make it run."""
 
 
 class ResultsError(RuntimeError):
@@ -28,16 +28,16 @@ class ResultsError(RuntimeError):
 
 
 class ReportError(RuntimeError):
-    """A report cannot be made; the message says why."""
+    """A report cannot be made; the message names the reason."""
 
 
 class WrongResultError(Exception):
-    """What came back, or was stored, is not what was sent, or nothing came; the message alone says what is wrong."""
+    """A read or stored result is missing or differs from what was sent; the message describes the difference."""
 
 
 class FrameError(ValueError):
-    """A frame holds what its table cannot; the message names column, row where it can, and the remedy."""
+    """A frame has a value that its table cannot hold; the message names column, row where it can, and the remedy."""
 
 
 class TableError(ValueError):
-    """A table, or a query, is not one that can be used so; the message says why and what to do."""
+    """A table or query cannot be used in this way; the message names the reason and the remedy."""

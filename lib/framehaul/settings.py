@@ -1,4 +1,4 @@
-"""Where the servers are and which of them to use: read from the environment and from `.env`, unknown keys refused."""
+"""Read the settings from the environment and from `.env`; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
 TOOLS = "tools"
 GIVEN_TO_MAKE = ("preset", "servers", "transport", "out", "data", "scheduler", "fresh")
-"""Settings that are variables of make as well, without the prefix."""
+"""Settings that are also variables of make, without the prefix."""
 
 ServerMode = Literal["embedded", "docker", "external"]
 Transport = Literal["tcp", "unix"]
 Preset = Literal["smoke", "quick", "reference"]
-"""The effort of all studies: that everything runs, a look within minutes, or what a writeup is made from."""
+"""The effort of all studies: check that everything runs, results within minutes, or the run of a writeup."""
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a user can set outside a notebook; each field is the variable `FRAMEHAUL_<FIELD>`."""
+    """All settings outside a notebook; each field is read from the variable `FRAMEHAUL_<FIELD>`."""
 
     servers: ServerMode = "embedded"
-    """Who runs the servers: this project (`embedded`), `docker` compose, or somebody else (`external`)."""
+    """The servers: started by this project (`embedded`), by `docker` compose, or by someone else (`external`)."""
     transport: Transport = "tcp"
-    """How clients reach PostgreSQL: `tcp`, or `unix` for a socket in a directory, which takes both on one machine."""
+    """How clients reach PostgreSQL: `tcp`, or `unix` for a socket in a directory on the same machine."""
     postgres_dsn: str | None = None
     """External PostgreSQL, as a libpq URL or key=value string; its host may be the directory of a Unix socket."""
     clickhouse_url: str | None = None
@@ -48,54 +48,54 @@ class Settings:
     postgres_extensions: Path | None = None
     """Directory with a built PostgreSQL extension (pg_parquet) for the embedded server."""
     exchange_dir: Path | None = None
-    """Directory shared with an external PostgreSQL, as this machine sees it (pg_parquet's files)."""
+    """Directory on this machine that is shared with an external PostgreSQL (pg_parquet's files)."""
     exchange_dir_on_server: str | None = None
-    """The same directory as that PostgreSQL server sees it; equal to `exchange_dir` unless given."""
+    """Path of that directory on the PostgreSQL server; equal to `exchange_dir` unless given."""
     bigquery_project: str | None = None
-    """Google Cloud project that BigQuery's load jobs run in."""
+    """Google Cloud project of BigQuery's load jobs."""
     bigquery_dataset: str | None = None
-    """Data set of that project for the tables that are loaded, and deleted afterwards."""
+    """Data set of that project for the loaded tables, which are deleted afterwards."""
     bigquery_endpoint: str | None = None
-    """URL of another BigQuery than Google's public one: an emulator (http, no login), or a private endpoint (https)."""
+    """URL of an emulator of BigQuery (http, no login) or of a private endpoint (https)."""
     pgbench: Path | None = None
-    """The pgbench to run in place of the one in the PostgreSQL wheel."""
+    """Path of the pgbench to run instead of that in the PostgreSQL wheel."""
     pgbench_services: str | None = None
     """PostgreSQL services for pgbench: `name=DSN` pairs with blanks between them; a DSN is a URL."""
     preset: Preset = "quick"
-    """The effort of all studies, where none of their own variables says otherwise."""
+    """The effort of all studies, unless their own variables are given."""
     data: Path | None = None
-    """File whose frame the notebook on your own dataframe takes where nothing else is said (`make mine`)."""
+    """File with the frame for the notebook on your own dataframe (`make mine`)."""
     scheduler: str | None = None
-    """Address of a dask.distributed scheduler (`tcp://host:port`); unless given one is started on this machine."""
+    """Address of a dask.distributed scheduler (`tcp://host:port`); without it, one is started on this machine."""
     shared_dir: Path | None = None
-    """Directory that a scheduler's workers see under the same name: partitions of files pass through it."""
+    """Directory that the scheduler's workers reach by the same path: partitions of files pass through it."""
     state_dir: Path = PROJECT / ".framehaul"
-    """Data, passwords and logs of the servers this project runs."""
+    """Directory for data, passwords and logs of the servers that this project runs."""
     out: Path = PROJECT
-    """Where results, figures and reports go; a relative path starts at the project."""
+    """Directory for results, figures and reports; a relative path starts at the project."""
     fresh: bool = False
-    """Whether what an interrupted run has left is measured anew, too."""
+    """Whether to discard the passes of an interrupted run."""
     reuse: bool = False
-    """Whether studies return the passes that are stored in `OUT/results` instead of measuring (`make report`)."""
+    """Whether studies return the stored passes of `OUT/results` instead of measuring (`make report`)."""
     python: str | None = None
-    """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
+    """Interpreter for the environment; read by setup.sh, accepted here so that `.env` may contain it."""
 
     @property
     def tools_dir(self) -> Path:
-        """What is built, or fetched, once, for all servers that this project runs."""
+        """Return the directory of tools that are built or fetched once."""
         return (self.state_dir / TOOLS).resolve()
 
     def of_a_run(self) -> Settings:
-        """What decides what a run measures: where the servers are counts, not where results and state are kept.
+        """Return the settings that decide what a run measures, with the others at fixed values.
 
-        What a preset stands for is in the parameters, and which port a server of ours has is all the same.
+        Paths of results and state do not matter, nor do ports of embedded servers; parameters record the preset.
         """
         same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, reuse=False, preset="quick")
         return replace(same, postgres_port=None, clickhouse_http_port=None) if self.servers == "embedded" else same
 
 
 def load_settings(environment: Mapping[str, str] | None = None, env_file: Path | None = PROJECT / ".env") -> Settings:
-    """Read the settings; the environment goes before the file.
+    """Return the settings; the environment takes precedence over the file.
 
     Raises SettingsError for an unknown `FRAMEHAUL_*` key or a value of the wrong kind.
     """
@@ -116,8 +116,8 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Which of the known names may have been meant, or all of them; what they begin with alike does not count."""
-    close = difflib.get_close_matches(name.removeprefix(prefix), [one.removeprefix(prefix) for one in known], n=1)
+    """Return a hint with the known name most similar to an unknown name, or with all of them; a prefix is ignored."""
+    close = difflib.get_close_matches(name.removeprefix(prefix), [other.removeprefix(prefix) for other in known], n=1)
     return f"did you mean {prefix}{close[0]}?" if close else f"known: {', '.join(known)}"
 
 
@@ -130,7 +130,7 @@ def _one_of(choices: Any) -> Callable[[str], str]:
     return read
 
 
-def _yes(text: str) -> bool:
+def _flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError("is neither 1, for yes, nor 0")
     return text == "1"
@@ -173,11 +173,16 @@ def _directory(text: str) -> Path:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "servers": _one_of(ServerMode), "transport": _one_of(Transport), "preset": _one_of(Preset), "fresh": _yes,
-    "reuse": _yes, "scheduler": _scheduler, "bigquery_endpoint": _url,
-    "clickhouse_native_port": _port, "postgres_port": _port, "clickhouse_http_port": _port,
-    "postgres_extensions": _directory, "exchange_dir": _directory, "shared_dir": _directory,
-    "pgbench": _program, "data": _path, "state_dir": _path,
+    **dict.fromkeys(("fresh", "reuse"), _flag),
+    **dict.fromkeys(("clickhouse_native_port", "postgres_port", "clickhouse_http_port"), _port),
+    **dict.fromkeys(("postgres_extensions", "exchange_dir", "shared_dir"), _directory),
+    **dict.fromkeys(("data", "state_dir"), _path),
+    "servers": _one_of(ServerMode),
+    "transport": _one_of(Transport),
+    "preset": _one_of(Preset),
+    "scheduler": _scheduler,
+    "bigquery_endpoint": _url,
+    "pgbench": _program,
     "out": lambda text: (PROJECT / Path(text).expanduser()).resolve(),
-}  # fmt: skip
-"""How settings that are not plain text are read; what raises ValueError says what is wrong, and the remedy."""
+}
+"""Readers of the settings that are not plain text; the message of their ValueError names the remedy."""

@@ -13,7 +13,7 @@ import yaml
 
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import Servers, docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, FOLLOWS_NOT, of_docker
+from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED, of_docker
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
@@ -42,7 +42,7 @@ def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
     given, wanted = ConfigParser(), ConfigParser()
     given.read_string(ini)
     text = CONFIGURATION.format(
-        database="framehaul", server_port=5432, port=6432, users="", connections=CONNECTIONS, more=FOLLOWS_NOT,
+        database="framehaul", server_port=5432, port=6432, users="", connections=CONNECTIONS, more=WITHOUT_PREPARED,
     )  # fmt: skip
     wanted.read_string(text)
     apart = {"listen_addr", "listen_port", "auth_file", "logfile"}

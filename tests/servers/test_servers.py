@@ -285,22 +285,16 @@ def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: si
     assert not is_kept(own.state_dir)
 
 
-def test_servers_that_another_process_uses_outlive_the_one_that_started_them(own: Settings) -> None:
-    with contextlib.ExitStack() as stack:
-        with pytest.raises(KeyboardInterrupt), all_servers.running(own) as servers:
-            other, (supervisor, *_) = stack.enter_context(holding(own))
+def test_servers_that_run_are_shared_and_end_with_the_process_that_started_them(own: Settings) -> None:
+    with pytest.raises(KeyboardInterrupt), all_servers.running(own) as servers:
+        with holding(own) as (other, (supervisor, *_)):
             assert supervisor == servers.supervisor_process_id
-            raise KeyboardInterrupt  # waits for nobody else
-        assert answers(servers)
+            other.communicate()
+            assert other.returncode == 0
         with all_servers.running(own) as again:
             assert again == servers
-            other.communicate()
-            assert answers(again)
-        assert other.returncode == 0
-    while is_kept(own.state_dir):  # nobody uses them any more
-        time.sleep(0.05)
-    with all_servers.running(own) as fresh:
-        assert fresh.supervisor_process_id != servers.supervisor_process_id
+        assert answers(servers)
+        raise KeyboardInterrupt
     assert not is_kept(own.state_dir)
 
 

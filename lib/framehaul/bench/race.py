@@ -18,7 +18,7 @@ LEAST = 4
 """The minimum of techniques of a kind of frame that stay in, if they are within reach."""
 FIRST_SHARE = 8
 """The first stage has the rows divided by it: so few that a slow technique takes no longer than a likely winner."""
-LONGEST_PASS_SECONDS = {True: 0.2, False: 1.0}
+LONGEST_PASS_SECONDS = {True: 0.2, False: 0.6}
 """The longest pass of techniques that may take minutes, in a race and without; slower ones move fewer rows."""
 SURE_ROUNDS = 2
 """Without a race: rounds in which all techniques move all rows, before those that take twice as long sit out."""

@@ -131,7 +131,7 @@ def _servers_of_lanes(left: Sequence[lanes.Pair], settings: Settings, stack: Exi
 @contextmanager
 def _further_servers(settings: Settings) -> Iterator[lanes.Servers]:
     """Servers beside those of a run for as long as the block lasts, and how a kernel finds them."""
-    with servers.running_apart(settings, "lane") as (_, home):
+    with servers.running_apart(settings, "lane") as home:
         yield {"FRAMEHAUL_STATE_DIR": str(home), "FRAMEHAUL_POSTGRES_PORT": "", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": ""}
 
 

@@ -1,9 +1,9 @@
-"""Addresses of the two servers: all that a client needs to know of them."""
+"""Describe how clients reach the two servers."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -13,16 +13,16 @@ from psycopg.conninfo import conninfo_to_dict
 from framehaul.errors import ServerError
 
 TIMEOUT_SECONDS = 600
-"""How long a client waits for an answer."""
-FROM_ENVIRONMENT = {
-    "host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"
-}  # fmt: skip
-"""Where libpq finds what an address leaves open: https://www.postgresql.org/docs/18/libpq-envars.html"""
+"""Time limit of clients for an answer."""
+FROM_ENVIRONMENT = {name: f"PG{name.upper()}" for name in ("host", "port", "user", "password")} | {
+    "dbname": "PGDATABASE"
+}
+"""Variables from which libpq takes what an address leaves open: https://www.postgresql.org/docs/18/libpq-envars.html"""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A directory that client and PostgreSQL server both reach: pg_parquet's files pass through it."""
+    """A directory that both client and PostgreSQL server reach: pg_parquet's files pass through it."""
 
     on_client: str
     on_server: str
@@ -39,24 +39,24 @@ class PostgresServer:
     database: str
     options: tuple[tuple[str, str], ...] = ()
     process_id: int | None = None
-    """The postmaster, when it runs on this machine under our eyes: lets its CPU time be measured."""
+    """Process id of the postmaster of an embedded server, whose CPU time can be measured."""
     exchange: Exchange | None = None
 
     @property
     def over_socket(self) -> bool:
-        """Whether it is reached over a Unix socket: then the host is the directory of that, as for libpq."""
+        """Return whether clients use a Unix socket, whose directory is then the host, as for libpq."""
         return self.host.startswith("/")
 
     def dsn(self) -> str:
-        """URL understood by psycopg and asyncpg."""
+        """Return a URL that psycopg and asyncpg understand."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         options = urlencode(self.options, quote_via=quote)  # libpq does not read + as a blank
         return urlunsplit(("postgresql", f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
 
     def through(self, port: int) -> Self:
-        """The same server, reached through a relay on this machine."""
-        options = tuple(one for one in self.options if one[0] != "hostaddr")  # it would win over the host
+        """Return the address of the same server behind a relay on this machine."""
+        options = tuple(option for option in self.options if option[0] != "hostaddr")  # it would win over the host
         return replace(self, host="127.0.0.1", port=port, options=options)
 
 
@@ -75,12 +75,12 @@ class ClickHouseServer:
 
     @property
     def url(self) -> str:
-        """Base URL of the HTTP interface, without credentials."""
+        """Return the base URL of the HTTP interface, without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.secure else 'http'}://{host}:{self.http_port}/"
 
     def through(self, http_port: int, native_port: int) -> Self:
-        """The same server, reached through a relay on this machine."""
+        """Return the address of the same server behind a relay on this machine."""
         return replace(self, host="127.0.0.1", http_port=http_port, native_port=native_port)
 
 
@@ -89,7 +89,7 @@ type Server = PostgresServer | ClickHouseServer
 
 @dataclass(frozen=True)
 class Servers:
-    """Both servers, and the process that keeps them when they are the project's own."""
+    """Both servers, and the process that keeps them if they are embedded."""
 
     postgres: PostgresServer
     clickhouse: ClickHouseServer
@@ -97,32 +97,21 @@ class Servers:
     supervisor_process_id: int | None = None
 
     def of(self, database: str) -> Server:
-        """The server of a database, by the name that techniques give: `postgres` or `clickhouse`."""
+        """Return the server of a database, `postgres` or `clickhouse`."""
         return self.postgres if database == "postgres" else self.clickhouse
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for the state file; holds passwords, so that file is private."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `as_json`."""
-        postgres = dict(values["postgres"])
-        postgres["options"] = tuple((key, value) for key, value in postgres["options"])
-        if postgres["exchange"] is not None:
-            postgres["exchange"] = Exchange(**postgres["exchange"])
-        return cls(
-            postgres=PostgresServer(**postgres),
-            clickhouse=ClickHouseServer(**values["clickhouse"]),
-            mode=values["mode"],
-            supervisor_process_id=values["supervisor_process_id"],
-        )
+        """Return the embedded servers whose values are in the state file, which is private: it holds passwords."""
+        postgres, clickhouse = values.pop("postgres"), values.pop("clickhouse")
+        postgres |= {"options": (), "exchange": Exchange(**postgres["exchange"])}
+        return cls(PostgresServer(**postgres), ClickHouseServer(**clickhouse), **values)
 
 
 def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
-    """Take a libpq URL or key=value string apart; raises ServerError that names the setting when it is neither.
+    """Parse a libpq URL or key=value string; raises ServerError that names the setting when it is neither.
 
-    What it leaves open comes from PGHOST and the like, as for any client of libpq.
+    What the string leaves open comes from PGHOST and its siblings, as for any client of libpq.
     """
     try:
         given = {key: os.environ[name] for key, name in FROM_ENVIRONMENT.items() if os.environ.get(name)}
@@ -137,17 +126,15 @@ def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
     if "service" in given:
         raise ServerError(f"{setting} names a service of a file, which is not read here: give its host, port and so on")
     user = given.pop("user", "postgres")
-    return PostgresServer(
-        host=given.pop("host", "localhost"), port=port, user=user, password=given.pop("password", ""),
-        database=given.pop("dbname", user), options=tuple(sorted(given.items())),
-    )  # fmt: skip
+    host, password, database = given.pop("host", "localhost"), given.pop("password", ""), given.pop("dbname", user)
+    return PostgresServer(host, port, user, password, database, tuple(sorted(given.items())))
 
 
 def parse_clickhouse_url(
     url: str, native_port: int | None, variable: str = "FRAMEHAUL_CLICKHOUSE_URL"
 ) -> ClickHouseServer:
-    """Take `http(s)://user:password@host:port/database` apart; raises ServerError when it is not of that form."""
-    # Nothing of the URL goes into the message: taken apart wrongly, any piece of it may be the password.
+    """Parse `http(s)://user:password@host:port/database`; raises ServerError when the URL has another form."""
+    # No part of the URL goes into the message: parsed wrongly, any part may be the password.
     malformed = ServerError(
         f"{variable} must look like http(s)://user:password@host:port/database, "
         "with special characters of the password written as %XX"

@@ -1,16 +1,12 @@
-"""The embedded ClickHouse: the engine in the wheel `chdb-core`, serving its real HTTP and native listeners."""
+"""Run the embedded ClickHouse: the engine in the wheel `chdb-core`, serving its real HTTP and native listeners."""
 
 from __future__ import annotations
 
-import array
-import errno
-import fcntl
+import contextlib
 import hashlib
-import os
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +14,8 @@ from pathlib import Path
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer
+from framehaul.servers.files import end_of, password_in, write_private
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
-from framehaul.servers.secret import password_in, write_private
 
 USER = "framehaul"
 DATABASE = "default"
@@ -34,15 +30,15 @@ CONFIGURATION = """<clickhouse>
 </clickhouse>
 """
 
-# `default` is the session of the serving process itself, which logs in without a password. It is allowed one session
-# in all, its own, which it opens before the first listener: every later login as `default` is refused, on both
-# protocols. Its grants are what serving takes: opening the listeners and waiting on standard input.
+# The serving process itself logs in as `default`, without a password. That user may have one session, which the process
+# opens before the first listener: every later login as `default` is refused, on both protocols. It may do what serving
+# takes: open the listeners and wait on standard input.
 #
-# The settings of the other profile are those in which this build differs from a stock server, or would hide a choice.
-# And a client may be silent for more than 30 seconds within an INSERT: on a busy machine compiling a codec, once, takes
-# that long. No URL can say so: https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+# The profile of the other user sets what differs from a stock server in this build, or would hide a choice. A client
+# may be silent for more than 30 seconds within an INSERT, because compiling a codec takes that long on a busy machine.
+# No URL can set that: https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
 #
-# The third user, of the same password as ours, has a session of other settings: SQL cannot make users here.
+# The third user has the same password and a session of unusual settings: SQL cannot create users here.
 USERS = """<clickhouse>
   <profiles>
     <default>
@@ -85,18 +81,9 @@ USERS = """<clickhouse>
 """
 
 
-# FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL of linux/fs.h
-GET_FLAGS, SET_FLAGS, TOP_OF_TREE = 0x8008_6601, 0x4008_6602, 0x0002_0000
-NO_SUCH_FLAG = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.ENOSYS)
-"""What file systems say that have no such flag, or systems that are not Linux, or let nobody set it."""
-
-
 @dataclass
 class EmbeddedClickHouse:
-    """One ClickHouse under `state_dir`; start, watch and stop it.
-
-    `profile` holds further settings of its user.
-    """
+    """Start, watch and stop one ClickHouse under `state_dir`; `profile` holds further settings of its user."""
 
     state_dir: Path
     http_port: int
@@ -107,31 +94,44 @@ class EmbeddedClickHouse:
     def start(self) -> ClickHouseServer:
         """Start serving and wait until HTTP answers; raises ServerError with the end of the log when it does not."""
         home = self.state_dir / "clickhouse"
+        store = home / "data" / "store"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store.mkdir(parents=True, exist_ok=True)
+        # Without a journal, ext4 takes no inode again that was freed in the last minutes, and looks at each of them for
+        # every new file: an INSERT after many dropped tables took two to three times its time. With this attribute ext4
+        # lays out new directories apart from each other. Other file systems do not have it, and do not need it.
+        # https://man7.org/linux/man-pages/man1/chattr.1.html (T),
+        # https://github.com/torvalds/linux/blob/v6.18/fs/ext4/ialloc.c (recently_deleted)
+        with contextlib.suppress(FileNotFoundError):
+            subprocess.run(["chattr", "+T", store], capture_output=True, check=False)
         password = password_in(home / "password")
         ports = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
         write_private(home / "config.xml", ports)
-        digest = hashlib.sha256(password.encode()).hexdigest()
         users = USERS.format(
-            user=USER, password_sha256=digest, profile=_elements(self.profile), hostile=HOSTILE,
+            user=USER,
+            password_sha256=hashlib.sha256(password.encode()).hexdigest(),
+            profile=_elements(self.profile),
+            hostile=HOSTILE,
             hostile_profile=_elements(CLICKHOUSE_SETTINGS),
-        )  # fmt: skip
+        )
         write_private(home / "users.xml", users)
-        store = home / "data" / "store"
-        store.mkdir(parents=True, exist_ok=True)
-        spread_directories(store)
-        with (home / "output.log").open("wb") as output:
+        log = home / "output.log"
+        with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
-                cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-        self._wait_until_ready(home)
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._wait_until_ready(log)
         return ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
         )
 
     def is_running(self) -> bool:
-        """Whether the serving process is alive."""
+        """Return whether the serving process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
@@ -145,39 +145,16 @@ class EmbeddedClickHouse:
             self._process.kill()
             self._process.wait()
 
-    def _wait_until_ready(self, home: Path) -> None:
+    def _wait_until_ready(self, log: Path) -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.is_running():
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
                     return
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
+            except OSError:
                 time.sleep(0.05)
         self.stop()
-        tail = (home / "output.log").read_text(errors="replace").splitlines()[-8:]
-        raise ServerError("ClickHouse did not start; its output ends:\n  " + "\n  ".join(tail))
-
-
-def spread_directories(parent: Path) -> None:
-    """Have ext4 lay out each new directory below this one apart from the others, as it does at the top of a disk.
-
-    Without a journal ext4 takes no inode again that was freed in the last minutes: it looks at each of them for every
-    new file. Whoever drops tables of hundreds of files, and makes others beside them, waits for that and not for
-    ClickHouse: an INSERT took two to three times its time here. Other file systems have nothing of the kind, and no
-    such flag. https://man7.org/linux/man-pages/man2/ioctl_iflags.2.html,
-    https://github.com/torvalds/linux/blob/v6.18/fs/ext4/ialloc.c (recently_deleted)
-    """
-    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        flags = array.array("L", [0])
-        fcntl.ioctl(descriptor, GET_FLAGS, flags, True)
-        flags[0] |= TOP_OF_TREE
-        fcntl.ioctl(descriptor, SET_FLAGS, flags)
-    except OSError as error:
-        if error.errno not in NO_SUCH_FLAG:
-            raise
-    finally:
-        os.close(descriptor)
+        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
 
 
 def _elements(settings: Mapping[str, str | int]) -> str:

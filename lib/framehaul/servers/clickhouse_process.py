@@ -1,8 +1,8 @@
-"""The process that is the embedded ClickHouse server; run as `python -m framehaul.servers.clickhouse_process DATA`.
+"""Serve the embedded ClickHouse; run as `python -m framehaul.servers.clickhouse_process DATA`.
 
 `chdb-core` is clickhouse-local as a Python module. Since https://github.com/ClickHouse/ClickHouse/pull/101143
 clickhouse-local can open a server's listeners; it serves them until its last statement ends. Here that statement
-reads standard input, so that closing the input, or the death of whoever holds it, shuts the server down cleanly.
+reads standard input, so that the server shuts down cleanly when its parent closes the input or dies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-# HTTP comes last: whoever starts this process asks there whether it is ready.
+# HTTP comes last, because the parent polls it to see whether the server is ready.
 SERVE = """
 SYSTEM START LISTEN TCP;
 SYSTEM START LISTEN HTTP;

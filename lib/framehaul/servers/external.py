@@ -1,7 +1,9 @@
-"""Somebody else's servers: addresses from the environment or `.env`; only our own tables are touched there."""
+"""Use servers of other people: addresses from the environment or `.env`; only our own tables are touched there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from framehaul.errors import ServerError
@@ -9,8 +11,8 @@ from framehaul.servers.address import Exchange, Servers, parse_clickhouse_url, p
 from framehaul.settings import Settings
 
 
-def servers(settings: Settings) -> Servers:
-    """The servers that the settings name; raises ServerError when one is not named or not well-formed."""
+def start(settings: Settings) -> Servers:
+    """Return the servers that the settings name; raises ServerError when an address is missing or malformed."""
     if not settings.postgres_dsn or not settings.clickhouse_url:
         missing = "FRAMEHAUL_POSTGRES_DSN" if not settings.postgres_dsn else "FRAMEHAUL_CLICKHOUSE_URL"
         raise ServerError(f"SERVERS=external needs {missing}; set it in the environment or in .env")
@@ -19,3 +21,14 @@ def servers(settings: Settings) -> Servers:
         on_server = settings.exchange_dir_on_server or str(settings.exchange_dir)
         postgres = replace(postgres, exchange=Exchange(str(settings.exchange_dir), on_server))
     return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Servers]:
+    """Yield the servers that the settings name."""
+    yield start(settings)
+
+
+def stop(_: Settings) -> bool:
+    """Stop nothing: these servers are not ours."""
+    return False

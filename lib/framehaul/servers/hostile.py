@@ -1,6 +1,6 @@
-"""A session whose settings are not the usual ones: all changed at once, each to what an administrator may have chosen.
+"""Define a session with unusual settings, each of which an administrator may have chosen.
 
-A path that does not state the settings that its format depends on sends or gets something else there.
+A technique that does not state the settings that its format depends on sends or gets other values there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
     "output_format_parquet_string_as_string": 0,
     "output_format_parquet_date_as_uint16": 1,
     "output_format_parquet_datetime_as_uint32": 1,
-    # Acknowledged before it is stored; ten seconds, so that what is looked for at once is not there by chance.
+    # Inserts are acknowledged before they are stored; ten seconds later, so that a query at once never finds them.
     "async_insert": 1,
     "wait_for_async_insert": 0,
     "async_insert_use_adaptive_busy_timeout": 0,

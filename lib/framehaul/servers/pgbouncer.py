@@ -1,4 +1,4 @@
-"""PgBouncer before the embedded PostgreSQL, in transaction mode: one server connection for each transaction."""
+"""Run PgBouncer in front of the embedded PostgreSQL in transaction mode: one server connection per transaction."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import psycopg
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import docker
 from framehaul.servers.address import PostgresServer
+from framehaul.servers.files import end_of, write_private
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
-from framehaul.servers.secret import write_private
 from framehaul.settings import Settings
 
 START_SECONDS = 20
 CONNECTIONS = 4
-"""Of the pool, at least."""
+"""Minimum number of connections in the pool."""
 
-# All else is PgBouncer's default: https://www.pgbouncer.org/config.html. A pool with one client would give each of its
-# transactions the same connection; here each gets the next one, as in a busy pool, and none is checked before.
+# Other settings are PgBouncer's defaults: https://www.pgbouncer.org/config.html. A pool with one client would give each
+# transaction the same connection; here each gets the next connection, as in a busy pool, and none is checked before.
 CONFIGURATION = """[databases]
 {database} = host=127.0.0.1 port={server_port}
 [pgbouncer]
@@ -42,30 +42,24 @@ server_round_robin = 1
 server_check_delay = 86400
 min_pool_size = {connections}
 {more}"""
-FOLLOWS_NOT = "max_prepared_statements = 0\n"
-"""From 1.21 on it can follow what drivers prepare, and does from 1.24 on; older ones do not know the setting:
-https://www.pgbouncer.org/changelog.html"""
+WITHOUT_PREPARED = "max_prepared_statements = 0\n"
+"""Keeps PgBouncer from tracking prepared statements, which it can since 1.21 and does since 1.24. Older versions do not
+have the setting: https://www.pgbouncer.org/changelog.html"""
 
 
 @dataclass(frozen=True)
 class Pooler:
-    """A PgBouncer: the server as it is reached through it."""
+    """A PgBouncer: the address of the server behind it, and its version."""
 
     server: PostgresServer
     version: str
 
 
-def follows(version: str) -> bool:
-    """Return whether a PgBouncer of this version can follow prepared statements."""
-    found = re.search(r"(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) >= (1, 21)
-
-
 @contextmanager
 def pooling(server: PostgresServer) -> Iterator[Pooler]:
-    """PgBouncer before a server that runs on this machine, while the block lasts.
+    """Run PgBouncer in front of a server on this machine while the block lasts.
 
-    Raises UnavailableError where it is not installed, ServerError where it does not start.
+    Raises UnavailableError if it is not installed, ServerError if it does not start.
     """
     program = shutil.which("pgbouncer")
     if program is None:
@@ -73,18 +67,17 @@ def pooling(server: PostgresServer) -> Iterator[Pooler]:
     with tempfile.TemporaryDirectory(prefix="framehaul-pgbouncer-") as name:
         users, configuration = Path(name) / "users.txt", Path(name) / "pgbouncer.ini"
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-        more = FOLLOWS_NOT if follows(version) else ""
+        number = re.search(r"(\d+)\.(\d+)", version)
+        more = WITHOUT_PREPARED if number and (int(number[1]), int(number[2])) >= (1, 21) else ""
         write_private(users, f'"{server.user}" "{server.password}"\n')
         if os.geteuid() == 0:  # it does not run as root
             more += f"user = {ACCOUNT_FOR_ROOT}\n"
             for path in (Path(name), users):
                 shutil.chown(path, ACCOUNT_FOR_ROOT)
-        pooled = replace(server, port=choose_port(None, ""))
-        configuration.write_text(CONFIGURATION.format(
-            database=server.database, server_port=server.port, port=pooled.port, users=users, connections=CONNECTIONS,
-            more=more,
-        ))  # fmt: skip
-        # The shell ends it when its standard input closes, so also when this process dies.
+        pooled = replace(server, port=choose_port())
+        values = {"database": server.database, "server_port": server.port, "port": pooled.port, "users": users}
+        configuration.write_text(CONFIGURATION.format(**values, connections=CONNECTIONS, more=more))
+        # The shell kills PgBouncer when its standard input closes, which happens as well when this process dies.
         shell = f'"{program}" "{configuration}" </dev/null >"{name}/log" 2>&1 & cat >/dev/null; kill -KILL $!; wait'
         with subprocess.Popen(
             ["/bin/sh", "-c", shell], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -96,14 +89,14 @@ def pooling(server: PostgresServer) -> Iterator[Pooler]:
                     break
                 except psycopg.OperationalError as error:
                     if time.monotonic() > deadline:
-                        log = (Path(name) / "log").read_text(errors="replace")[-400:]
+                        log = end_of(Path(name) / "log")
                         raise ServerError(f"PgBouncer did not start; its log ends:\n{log}") from error
                     time.sleep(0.02)
             yield Pooler(pooled, version.splitlines()[0])
 
 
 def of_docker(settings: Settings) -> Pooler:
-    """Return the compose file's; raises UnavailableError where its profile is not up."""
+    """Return the PgBouncer of the compose file; raises UnavailableError if its profile is not up."""
     pooled = docker.pooled(settings)
     try:
         fill(pooled)
@@ -113,9 +106,9 @@ def of_docker(settings: Settings) -> Pooler:
 
 
 def fill(pooled: PostgresServer) -> None:
-    """Open the connections of the pool, as many as transactions at once, with nothing left of what clients prepared.
+    """Open all connections of the pool and deallocate their prepared statements.
 
-    Drivers count their statements from one: the next client would find another client's statement under its own name.
+    Drivers number their statements from one: a client would otherwise find another client's statement under its name.
     """
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):

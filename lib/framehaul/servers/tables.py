@@ -1,7 +1,7 @@
-"""Our tables on a server: made, marked, emptied, fingerprinted and dropped, always outside the clock.
+"""Create, mark, empty, fill, fingerprint and drop our tables on a server, always outside the clock.
 
-Only tables that carry our comment are ever dropped. Each operation opens a connection of its own, so that it works
-again as soon as a server that died is back.
+Only tables that carry our comment are ever dropped. Each operation opens its own connection, so that it works again as
+soon as a server that died is back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import io
 import json
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import httpx
 import polars as pl
@@ -26,76 +27,123 @@ from framehaul.data.documents import with_documents
 from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import AnswerError, ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.address import TIMEOUT_SECONDS
 
 OUR_MERGES = f"""
 SELECT count() FROM system.merges WHERE database = currentDatabase()
     AND table IN (SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = '{COMMENT}')
 """
-LONG_QUERY = 8_000
-"""Characters from which on a query goes before its data, not into the address: httpx has none of more than 65,536.
-https://github.com/encode/httpx/blob/master/httpx/_urlparse.py"""
 LOAD_ROWS = 2_500_000
-"""Rows that ClickHouse takes as one block when a table is loaded: some 300 bytes of memory for each."""
+"""Rows that ClickHouse takes as one block when a table is loaded, with some 300 bytes of memory for each."""
+POSTGRES_SETTINGS = (
+    "autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather "
+    "shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate"
+)
+CLICKHOUSE_SETTINGS = (
+    "async_insert fsync_metadata max_insert_threads max_threads max_block_size max_insert_block_size "
+    "output_format_arrow_use_native_writer output_format_parquet_use_custom_encoder "
+    "input_format_parquet_use_native_reader_v3 output_format_parquet_compression_method"
+)
 
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
 HASHED_TO_THE_BIT = {"uuid", "text", "bytea", "boolean", "smallint", "integer", "bigint", "date"}
-"""PostgreSQL's types of which what differs in anything has another hash; its float -0.0 has that of 0.0."""
+"""PostgreSQL's types in which different values have different hashes; those of the floats -0.0 and 0.0 are equal."""
 
 
-class Tables(Protocol):
-    """What measuring needs of a database."""
+class Tables(ABC):
+    """Manage our tables on one server."""
 
-    def ping(self) -> None:
-        """Ask for an answer; raises ServerError when none comes."""
+    product: ClassVar[str]
+    _kept: Any = None
 
-    def create(self, table: Table) -> None:
-        """Drop our table of that name, if there is one, and make it anew; raises ServerError when it is not ours."""
+    @abstractmethod
+    def run(self, query: str) -> Any:
+        """Run a statement and return its answer; raises ServerError."""
 
-    def drop(self, table: Table) -> None:
-        """Drop our table of that name, if there is one; raises ServerError when it is not ours."""
-
-    def quiesce(self) -> None:
-        """Let no work of an earlier pass run into the next one."""
-
-    def load(self, table: Table, content: pa.Table) -> None:
-        """Fill a new table by a path that no technique uses, and ready it for reading.
-
-        A column of text may come as binary: its bytes are stored as they are, text or not, where the server lets them.
-        """
-
-    def content(self, table: Table) -> pl.DataFrame:
-        """The whole table, by a path that no technique uses; a column of text that is not all UTF-8 stays bytes."""
-
-    def rows_fingerprint(self, table: Table) -> Fingerprint:
-        """Fingerprint of whole rows."""
-
-    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        """Fingerprint of each column."""
-
-    def metadata(self) -> dict[str, Any]:
-        """Version and the settings that matter, for the record of a run."""
-
-    def kept(self) -> AbstractContextManager[None]:
-        """One connection for all that one thread does in the block: for many small operations, of which it is most."""
-
-
-class PostgresTables:
-    """`Tables` on PostgreSQL."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server = server
-        self._kept: psycopg.Connection[Any] | None = None
+    @abstractmethod
+    def _connection(self) -> AbstractContextManager[Any]:
+        """Return a connection for one operation: the kept connection, or a new one that is closed afterwards."""
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """One connection for all that one thread does in the block."""
+        """Use one connection for all that one thread does in the block: connecting is most of a small operation."""
         with self._connection() as connection:
             self._kept = connection
             try:
                 yield
             finally:
                 self._kept = None
+
+    def ping(self) -> None:
+        """Run a trivial query; raises ServerError when the server does not answer."""
+        self.run("SELECT 1")
+
+    @abstractmethod
+    def create(self, table: Table) -> None:
+        """Drop our table of that name, if it exists, and create it; raises ServerError when the table is not ours."""
+
+    @abstractmethod
+    def create_as(self, name: str, ddl: str) -> None:
+        """Do the same as `create`, with a given statement. For ClickHouse that has to contain our comment."""
+
+    def drop(self, table: Table) -> None:
+        """Drop our table of that name, if it exists; raises ServerError when the table is not ours."""
+        self.drop_named(table.name)
+
+    def drop_named(self, name: str) -> None:
+        """Drop our table of that name, if it exists; raises ServerError when the table is not ours."""
+        for comment in self._comments(name):
+            if comment != COMMENT:
+                raise ServerError(
+                    f"{self.product} holds a table {name} that framehaul did not make; it stays as it is. "
+                    "Rename it, or give framehaul another database"
+                )
+            self._drop(name)
+
+    @abstractmethod
+    def _comments(self, name: str) -> list[str | None]:
+        """Return the comment of the table or view of that name, or nothing when there is none."""
+
+    @abstractmethod
+    def _drop(self, name: str) -> None:
+        """Drop a table."""
+
+    @abstractmethod
+    def quiesce(self) -> None:
+        """Wait until no background work of an earlier pass can run into the next one."""
+
+    @abstractmethod
+    def load(self, table: Table, content: pa.Table) -> None:
+        """Fill a new table by a path that no technique uses, and ready it for reading.
+
+        A column of text may be binary: its bytes are stored unchanged, valid text or not, where the server allows that.
+        """
+
+    @abstractmethod
+    def content(self, table: Table) -> pl.DataFrame:
+        """Return the whole table by a path that no technique uses; a text column that is not all UTF-8 stays binary."""
+
+    @abstractmethod
+    def rows_fingerprint(self, table: Table) -> Fingerprint:
+        """Return the fingerprint of whole rows."""
+
+    @abstractmethod
+    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
+        """Return the fingerprint of each column."""
+
+    @abstractmethod
+    def metadata(self) -> dict[str, Any]:
+        """Return the server's version and relevant settings, for the record of a run."""
+
+
+class PostgresTables(Tables):
+    """Manage our tables on PostgreSQL."""
+
+    product = "PostgreSQL"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -110,69 +158,55 @@ class PostgresTables:
         with connection:
             yield connection
 
-    def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives, if it gives any; raises ServerError."""
+    def run(self, query: str) -> list[tuple[Any, ...]]:
         with self._connection() as connection, connection.cursor() as cursor:
             try:
-                cursor.execute(statement.encode())
+                cursor.execute(query.encode())
             except psycopg.Error as error:
                 raise ServerError(f"PostgreSQL answered: {_one_line(error)}") from error
             return cursor.fetchall() if cursor.description else []
-
-    def ping(self) -> None:
-        self.run("SELECT 1")
 
     def create(self, table: Table) -> None:
         self.create_as(table.name, table.postgres_ddl)
 
     def create_as(self, name: str, ddl: str) -> None:
-        """As `create`, with a statement of one's own."""
         self.drop_named(name)
         with self._connection() as connection, connection.transaction():
             connection.execute(ddl.encode())
             connection.execute(f"COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
 
-    def drop(self, table: Table) -> None:
-        self.drop_named(table.name)
-
-    def drop_named(self, name: str) -> None:
-        """As `drop`."""
-        quoted = quote_postgres(name)
+    def _comments(self, name: str) -> list[str | None]:
         with self._connection() as connection:
-            ours = connection.execute(
-                "SELECT obj_description(oid, 'pg_class') = %s FROM pg_class WHERE oid = to_regclass(%s)",
-                (COMMENT, quoted),
-            ).fetchone()
-            if ours is None:
-                return
-            if not ours[0]:
-                raise ServerError(_not_ours("PostgreSQL", name))
-            connection.execute(f"DROP TABLE {quoted}".encode())
+            query = "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)"
+            return [comment for (comment,) in connection.execute(query, (quote_postgres(name),))]
+
+    def _drop(self, name: str) -> None:
+        with self._connection() as connection:
+            connection.execute(f"DROP TABLE {quote_postgres(name)}".encode())
 
     def quiesce(self) -> None:
-        with self._connection() as connection:
-            allowed = connection.execute(
-                "SELECT rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER') "
-                "FROM pg_roles WHERE rolname = current_user"
-            ).fetchone()
-            # Somebody else's server may not let us; then its own checkpoints fall where they fall: `metadata` says so.
-            if allowed is not None and allowed[0]:
-                connection.execute("CHECKPOINT")
+        # A role of an external server may lack the privilege; then checkpoints can fall into the clock.
+        allowed = "rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER')"
+        if self.run(f"SELECT 1 FROM pg_roles WHERE rolname = current_user AND ({allowed})"):
+            self.run("CHECKPOINT")
 
     def load(self, table: Table, content: pa.Table) -> None:
-        raw = [
-            column.type is ColumnType.TEXT and pa.types.is_binary(kind)
-            for column, kind in zip(table.columns, content.schema.types, strict=True)
+        types = [column.types.postgres.partition("(")[0] for column in table.columns]
+        # In COPY's binary format the bytes of text are the same as those of bytea.
+        sent = [
+            "bytea" if column.type is ColumnType.TEXT and pa.types.is_binary(kind) else name
+            for column, kind, name in zip(table.columns, content.schema.types, types, strict=True)
         ]
-        content = with_documents(content, table)
-        options = " WITH (FORMAT binary)" if any(raw) else ""
-        statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN{options}".encode()
+        binary = sent != types
+        statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN"
         with self._connection() as connection:
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                if any(raw):  # in COPY's binary format text is its bytes, as bytea is
-                    names = [column.types.postgres.partition("(")[0] for column in table.columns]
-                    copy.set_types(["bytea" if is_raw else name for name, is_raw in zip(names, raw, strict=True)])
-                for batch in content.to_batches(max_chunksize=50_000):
+            with (
+                connection.cursor() as cursor,
+                cursor.copy(f"{statement}{' WITH (FORMAT binary)' if binary else ''}".encode()) as copy,
+            ):
+                if binary:
+                    copy.set_types(sent)
+                for batch in with_documents(content, table).to_batches(max_chunksize=50_000):
                     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                         copy.write_row(row)
             # Hint bits and the visibility map are written now, not by the first technique that reads.
@@ -184,12 +218,10 @@ class PostgresTables:
             connection.transaction(),
             connection.cursor(name="framehaul_content") as cursor,
         ):
-            # Of a database without an encoding, SQL_ASCII, psycopg gives text as bytes.
-            as_bytes = connection.info.encoding == "ascii"
             kinds = pa.schema([(column.name, column.postgres_arrow) for column in table.columns])
-            schema = pl.DataFrame(kinds.empty_table()).schema | dict.fromkeys(
-                table.columns_of(ColumnType.TEXT, ColumnType.UUID) if as_bytes else [], pl.Binary()
-            )
+            schema = dict(pl.DataFrame(kinds.empty_table()).schema)
+            if connection.info.encoding == "ascii":  # psycopg returns text as bytes if the database is SQL_ASCII
+                schema |= dict.fromkeys(table.columns_of(ColumnType.TEXT, ColumnType.UUID), pl.Binary())
             parts = [pl.DataFrame(schema=schema)]
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
@@ -199,83 +231,70 @@ class PostgresTables:
         return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
-        # Of somebody's own types, which may ignore case or blanks, a whole row as text is unambiguous: every value is
-        # quoted where it must be, and NULL differs from ''. To hash values takes a third of the time. A row's hash is a
-        # sum of theirs, and a sum over rows would not tell whose they are: it is hashed once more.
-        row = ", ".join(_as_in_frames(one) if table.postgres_body else _to_be_hashed(one) for one in table.columns)
-        text = f"ROW({row})::text" if table.postgres_body else f"hash_record_extended(ROW({row}), 0)::text"
+        # The sum over rows of a row's hash, which is hashed again because it is itself a sum over values. Hashing
+        # values takes a third of the time of hashing a row as text. User-defined types, which may ignore case or
+        # blanks, need the text, which is unambiguous: values are quoted, and NULL differs from ''.
+        if table.postgres_body:
+            text = f"ROW({', '.join(map(_as_in_frames, table.columns))})::text"
+        else:
+            text = f"hash_record_extended(ROW({', '.join(map(_hashable, table.columns))}), 0)::text"
         return self._sums(table, {"": (f"hashtextextended({text}, 0)", "*")})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        return self._sums(table, {
-            column.name: (f"hashtextextended(({_as_in_frames(column)})::text, 0)", quote_postgres(column.name))
-            for column in table.columns
-        })  # fmt: skip
+        hashes = {}
+        for column in table.columns:
+            value = f"hashtextextended(({_as_in_frames(column)})::text, 0)"
+            hashes[column.name] = (value, quote_postgres(column.name))
+        return self._sums(table, hashes)
 
     def _sums(self, table: Table, hashes: dict[str, tuple[str, str]]) -> dict[str, Fingerprint]:
-        """Of each hash, with what is counted for it."""
+        """Return, for each hash and what is counted with it, the count of rows, that count, and the sum of hashes."""
         sums = ", ".join(f"count({counted}), coalesce(sum({value}), 0)" for value, counted in hashes.values())
-        with self._connection() as connection:
-            row = connection.execute(f"SELECT count(*), {sums} FROM {table.postgres_name}".encode()).fetchone()
-        assert row is not None
-        values = [int(value) for value in row]
-        return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
+        rows, *values = map(int, self.run(f"SELECT count(*), {sums} FROM {table.postgres_name}")[0])
+        return {name: (rows, *values[2 * i : 2 * i + 2]) for i, name in enumerate(hashes)}
 
     def metadata(self) -> dict[str, Any]:
-        with self._connection() as connection:
-            version = connection.execute("SELECT version()").fetchone()
-            settings = connection.execute(
-                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s) ORDER BY name",
-                (["autovacuum", "checkpoint_timeout", "data_checksums", "fsync", "full_page_writes", "max_wal_size",
-                  "max_parallel_workers_per_gather", "shared_buffers", "shared_preload_libraries", "synchronous_commit",
-                  "wal_compression", "wal_level", "work_mem", "lc_collate"],),
-            ).fetchall()  # fmt: skip
-            extensions = connection.execute("SELECT extname, extversion FROM pg_extension ORDER BY 1").fetchall()
-        assert version is not None
-        transport = "Unix socket" if self._server.over_socket else "TCP"
-        known = {"settings": dict(settings), "extensions": dict(extensions)}
-        return {"version": version[0], "transport": transport, **known}
+        names = f"string_to_array('{POSTGRES_SETTINGS}', ' ')"
+        settings = f"SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY({names}) ORDER BY name"
+        return {
+            "version": self.run("SELECT version()")[0][0],
+            "transport": "Unix socket" if self._server.over_socket else "TCP",
+            "settings": dict(self.run(settings)),
+            "extensions": dict(self.run("SELECT extname, extversion FROM pg_extension ORDER BY 1")),
+        }
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once: reading the certificates takes longer than a query."""
+    """Return a context for all connections: reading the certificates takes longer than a query."""
     return httpx.create_ssl_context(trust_env=False)
 
 
-def _client() -> httpx.Client:
-    return httpx.Client(timeout=600, trust_env=False, verify=_tls())
+class ClickHouseTables(Tables):
+    """Manage our tables on ClickHouse."""
 
-
-class ClickHouseTables:
-    """`Tables` on ClickHouse."""
+    product = "ClickHouse"
 
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
-        self._kept: httpx.Client | None = None
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """One connection for all that one thread does in the block."""
-        with _client() as client:
-            self._kept = client
-            try:
-                yield
-            finally:
-                self._kept = None
+    def _connection(self) -> AbstractContextManager[httpx.Client]:
+        if self._kept is not None:
+            return contextlib.nullcontext(self._kept)
+        return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls())
 
     def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
-        """What the server answers; raises ServerError."""
         where = f"{self._server.host}:{self._server.http_port}"
-        asked: dict[str, str | int] = {"query": query}
-        if len(query) > LONG_QUERY:
-            asked, body = {}, query.encode() + b"\n" + body
         try:
-            with contextlib.nullcontext(self._kept) if self._kept else _client() as client:
+            with self._connection() as client:
                 response = client.post(
-                    self._server.url, auth=(self._server.user, self._server.password), content=body,
-                    params={"database": self._server.database, **asked, **settings},
-                )  # fmt: skip
+                    self._server.url,
+                    auth=(self._server.user, self._server.password),
+                    # Not in the address, which httpx limits to 65,536 characters:
+                    # https://github.com/encode/httpx/blob/master/httpx/_urlparse.py
+                    content=iter([query.encode() + b"\n", body]),
+                    params={"database": self._server.database, **settings},
+                )
         except httpx.TransportError as error:
             raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
         if response.is_error:
@@ -283,47 +302,36 @@ class ClickHouseTables:
         return response.content
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
-        """The rows that a query gives, its `{name:Type}` parameters bound; raises ServerError."""
+        """Return the rows of a query, its `{name:Type}` parameters bound; raises ServerError."""
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
-        answer = self.run(f"{query} FORMAT JSONCompact", b"", **bound)
-        rows: list[list[Any]] = json.loads(answer)["data"]
+        rows: list[list[Any]] = json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"]
         return rows
-
-    def ping(self) -> None:
-        self.run("SELECT 1")
 
     def create(self, table: Table) -> None:
         self.create_as(table.name, table.clickhouse_ddl)
 
     def create_as(self, name: str, ddl: str) -> None:
-        """As `create`, with a statement of one's own, which gives the table our comment."""
         self.drop_named(name)
         self.run(ddl)
 
-    def drop(self, table: Table) -> None:
-        self.drop_named(table.name)
+    def _comments(self, name: str) -> list[str | None]:
+        query = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
+        return [comment for (comment,) in self.rows(query, name=name)]
 
-    def drop_named(self, name: str) -> None:
-        """As `drop`."""
-        comments = self.rows(
-            "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}", name=name
-        )
-        if not comments:
-            return
-        if comments[0][0] != COMMENT:
-            raise ServerError(_not_ours("ClickHouse", name))
+    def _drop(self, name: str) -> None:
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def drop_beside(self, table: Table) -> int:
-        """Drop what of ours a client that was killed has left beside a table, to take its place; how many there were.
+        """Drop our staging tables that a killed client has left for a table, and return their number.
 
-        Such a table has the name of the one, a blank, and digits.
+        The name of a staging table is the name of the table, a blank, and digits.
         """
         found = self.rows(
             "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
-            "AND startsWith(name, {beside:String})",
-            ours=COMMENT, beside=f"{table.name} ",
-        )  # fmt: skip
+            "AND startsWith(name, {prefix:String})",
+            ours=COMMENT,
+            prefix=f"{table.name} ",
+        )
         for (name,) in found:
             self.drop_named(name)
         return len(found)
@@ -336,93 +344,79 @@ class ClickHouseTables:
     def load(self, table: Table, content: pa.Table) -> None:
         buffer = io.BytesIO()
         with pa.ipc.new_stream(buffer, content.schema) as stream:
-            stream.write_table(content, max_chunksize=65_536)  # a record batch is whole in the server's memory
-        columns = f"{table.clickhouse_name} ({table.clickhouse_columns})"
-        # One block, so that each partition is one part and no merge starts; a few of them where one would not fit.
+            stream.write_table(content, max_chunksize=65_536)  # the server holds a whole record batch in memory
         self.run(
-            f"INSERT INTO {columns} FORMAT ArrowStream", buffer.getvalue(),
-            min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)), min_insert_block_size_bytes=0,
+            f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream",
+            buffer.getvalue(),
+            # One block, so that each partition is one part and no merge starts; several where one would not fit.
+            min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)),
+            min_insert_block_size_bytes=0,
             async_insert=0,
-        )  # fmt: skip
+        )
         self.quiesce()
 
     def content(self, table: Table) -> pl.DataFrame:
         answer = self.run(
             f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
-            output_format_arrow_string_as_string=0, output_format_json_quote_64bit_integers=0,
+            output_format_arrow_string_as_string=0,
+            output_format_json_quote_64bit_integers=0,
             output_format_json_quote_64bit_floats=0,
-        )  # fmt: skip
+        )
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
         assert isinstance(frame, pl.DataFrame)
         return _with_text(frame, table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
-        # Numbers become text first: that tells -0.0 from 0.0, and a NULL's flag tells it from any text.
-        parts = ", ".join(f"isNull({name}), ifNull(toString({name}), '')" for name in _quoted(table))
-        return self._sums(table, {"": f"cityHash64({parts})"})[""]
+        values = ", ".join(_null_and_text(name) for name in table.column_names)
+        return self._sums(table, {"": values})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        hashes = {
-            name: f"cityHash64(isNull({quoted}), ifNull(toString({quoted}), ''))"
-            for name, quoted in zip(table.column_names, _quoted(table), strict=True)
-        }
-        return self._sums(table, hashes)
+        return self._sums(table, {name: _null_and_text(name) for name in table.column_names})
 
-    def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
-        sums = ", ".join(f"sum({value})" for value in hashes.values())
+    def _sums(self, table: Table, values: dict[str, str]) -> dict[str, Fingerprint]:
+        sums = ", ".join(f"sum(cityHash64({value}))" for value in values.values())
         row = self.rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
-        return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(hashes)}
+        return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(values)}
 
     def metadata(self) -> dict[str, Any]:
-        names = ("async_insert", "fsync_metadata", "max_insert_threads", "max_threads", "max_block_size",
-                 "max_insert_block_size", "output_format_arrow_use_native_writer",
-                 "output_format_parquet_use_custom_encoder", "input_format_parquet_use_native_reader_v3",
-                 "output_format_parquet_compression_method")  # fmt: skip
-        wanted = ", ".join(f"'{name}'" for name in names)
-        settings = self.rows(
-            f"SELECT name, value FROM system.settings WHERE name IN ({wanted}) OR changed ORDER BY name"
-        )
+        wanted = f"has(splitByChar(' ', '{CLICKHOUSE_SETTINGS}'), name)"
+        settings = self.rows(f"SELECT name, value FROM system.settings WHERE {wanted} OR changed ORDER BY name")
         return {"version": self.rows("SELECT version()")[0][0], "settings": dict(settings)}
 
 
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
-    """The tables of a server."""
+    """Return the manager of our tables on a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
 
 
 def _as_in_frames(column: Column) -> str:
-    """A column for PostgreSQL, as what it is in a frame: there an interval of a day is one of 24 hours."""
+    """Return the SQL of a column in its form in frames, where an interval of a day is one of 24 hours."""
     return column.types.postgres_select.format(quote_postgres(column.name))
 
 
-def _to_be_hashed(column: Column) -> str:
-    """The same, as what has another hash wherever it differs."""
+def _hashable(column: Column) -> str:
+    """Return the SQL of a column in a form whose hash differs for any two different values."""
     exact = column.types.postgres in HASHED_TO_THE_BIT
     return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
+
+
+def _null_and_text(name: str) -> str:
+    """Return the SQL of a column to hash: text distinguishes -0.0 from 0.0, and the flag NULL from any text."""
+    quoted = quote_clickhouse(name)
+    return f"isNull({quoted}), ifNull(toString({quoted}), '')"
 
 
 AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
 
 
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame with its bytes as text in the columns of text, and of lists of it, where all of them are UTF-8."""
+    """Return the frame with text, or lists of it, instead of bytes in each column of text that is all UTF-8."""
     for column in table.columns:
         text = AS_TEXT.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
         if text is not None:
             with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
                 frame = frame.with_columns(pl.col(column.name).cast(text))
     return frame
-
-
-def _quoted(table: Table) -> list[str]:
-    return [quote_clickhouse(name) for name in table.column_names]
-
-
-def _not_ours(database: str, name: str) -> str:
-    return (
-        f"{database} holds a table {name} that framehaul did not make; it stays as it is. "
-        "Rename it, or give framehaul another database"
-    )
 
 
 def _one_line(error: object) -> str:

@@ -1,4 +1,4 @@
-"""Random passwords in files that only their owner can read."""
+"""Write files that only their owner can read, keep random passwords in them, and read the end of logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write `text` to `path` with mode 0600 from the first byte on, replacing the file whole."""
+    """Replace the file at `path` atomically by `text`, with mode 0600 from the first byte on."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -17,7 +17,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def password_in(path: Path) -> str:
-    """The password kept in `path`; a new random one when there is no such file."""
+    """Return the password in `path`; a missing file is created with a random one."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(24))
     return path.read_text()
+
+
+def end_of(log: Path) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(log.read_text(errors="replace").strip().splitlines()[-10:])
