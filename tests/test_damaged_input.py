@@ -24,9 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.settings import PROJECT
-from framehaul.studies.drivers.catalog import ProgramError, answer_of, parsed
-from framehaul.studies.drivers.runner import ANSWER
-from framehaul.studies.json_parquet import runner
+from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data.derive import derive
 from framehaul.studies.own_data.files import DataError
@@ -250,77 +248,7 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
     for seed in range(100):
         path.write_bytes(damaged(good, random.Random(seed)))
-        assert runner.difference(path, TEXTS, "snappy")
-
-
-# Programs
-
-FINE = {"queries": 1, "rows": 1, "seconds": 0.5, "cpu_seconds": 0, "latencies_ns": [1]}
-
-
-def saying(answer: bytes) -> str:
-    return f"os.write(1, {answer!r})"
-
-
-def asked(deed: str, seconds: float = 60) -> dict[str, Any]:
-    command = [sys.executable, "-c", f"import os, sys, time\n{deed}"]
-    return answer_of(command, {"text": "x" * 1_000_000}, ANSWER, seconds)  # more than a pipe holds, and nobody reads it
-
-
-def line(**other: Any) -> bytes:
-    return json.dumps(FINE | other).encode() + b"\n"
-
-
-def test_an_answer_may_come_in_pieces() -> None:
-    good = line()
-    assert asked(f"os.write(1, {good[:9]!r}); time.sleep(.2); os.write(1, {good[9:]!r})") == FINE
-    large = f"sys.stdout.write({line().decode()!r}.replace('[1]', str([1] * 100_000)))"
-    assert len(asked(large)["latencies_ns"]) == 100_000
-
-
-@pytest.mark.parametrize(
-    ("deed", "said"),
-    [
-        (saying(b"hello\n"), "no JSON object: 'hello"),
-        ("", "no JSON object: ''"),
-        (saying(b"\xff\xfe\x00{}\n"), "no JSON object"),
-        (saying(b"[1, 2]\n"), "no JSON object"),
-        (saying(b"[" * 100_000 + b"\n"), "no JSON object"),
-        (saying(line(seconds=float("nan"))), "no JSON object"),
-        (saying(line() + b"and"), "no JSON object"),
-        (saying(line().replace(b"0.5", b"1e999")), "no seconds that is float, but inf"),
-        (saying(b"{}\n"), "no queries that is int, but None"),
-        (saying(line(queries=-1)), "no queries that is int, but -1"),
-        (saying(line(queries=True)), "no queries that is int, but True"),
-        (saying(line(rows="1")), "no rows that is int, but '1'"),
-        (saying(line(rows=10**30)), "no rows that is int"),
-        (saying(line(latencies_ns=None)), "no latencies_ns that is list, but None"),
-        (saying(line()) + "; os._exit(1)", "the program ended without a word"),
-        (saying(line()[:20]) + "; sys.exit('no more')", "no more"),
-        ("os.write(2, b'\\xff' * 1000000 + b'\\nthe end'); os._exit(1)", "^the end$"),
-        ("os.abort()", "without a word"),
-    ],
-)  # fmt: skip
-def test_an_answer_that_is_none_is_a_programs_error(deed: str, said: str) -> None:
-    with pytest.raises(ProgramError, match=said):
-        asked(deed)
-
-
-@pytest.mark.parametrize(
-    "deed", ["time.sleep(60)", "os.fork(); time.sleep(60)"], ids=["nothing", "a child that holds the pipe"]
-)
-def test_a_program_that_does_not_end_is_waited_for_no_longer_than_that(deed: str) -> None:
-    with pytest.raises(ProgramError, match="no answer within 1 s"):
-        asked(deed, seconds=1)
-
-
-def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
-    for seed in range(3000):
-        data = damaged(line(latencies_ns=[1, 2]), random.Random(seed))
-        try:
-            assert set(parsed(data, ANSWER)) >= set(ANSWER)
-        except ProgramError as error:
-            assert str(error)
+        assert json_parquet.difference(path, TEXTS, "snappy")
 
 
 if __name__ == "__main__":

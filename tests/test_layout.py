@@ -57,6 +57,12 @@ def test_nothing_below_the_studies_knows_one_by_name() -> None:
             assert not re.findall(names, path.read_text()), path
 
 
+def test_studies_measure_and_show_nothing() -> None:
+    shows = re.compile(r"^\s*(?:from|import) (?:framehaul\.reporting|matplotlib|IPython|nbformat)", re.MULTILINE)
+    shown = [path.name for path in (LIBRARY / "studies").rglob("*.py") if shows.search(path.read_text())]
+    assert not shown
+
+
 def test_every_room_has_the_name_of_its_notebooks() -> None:
     rooms = {path.name for path in (LIBRARY / "studies").iterdir() if (path / "__init__.py").exists()}
     several = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"}

@@ -16,10 +16,12 @@ __all__ = ["explain", "read", "read_batches", "write"]
 atexit.register(gc.freeze)
 
 
-def __getattr__(name: str) -> Any:
-    """Import the functions when they are used: importing framehaul loads no driver."""
-    if name in __all__:
-        from framehaul.api import calls
+if not TYPE_CHECKING:  # type checkers would take any name for one of them
 
-        return getattr(calls, name)
-    raise AttributeError(f"module 'framehaul' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import the functions when they are used: importing framehaul loads no driver."""
+        if name in __all__:
+            from framehaul.api import calls
+
+            return getattr(calls, name)
+        raise AttributeError(f"module 'framehaul' has no attribute {name!r}")

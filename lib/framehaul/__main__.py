@@ -61,7 +61,7 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
     stored = []
     for study, values in chosen:
         run = runs.get(study.notebook, {})
-        if study.only_reads or (not study.shown and run and (results / study.results).exists()):
+        if study.only_reads or (run and (results / study.results).exists()):
             # Older runs do not keep parameters apart from other metadata.
             known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
             stored.append((study, values | {name: known[name] for name in values if known.get(name) is not None}))
@@ -115,16 +115,12 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
                 raise SettingsError(str(error)) from error
     # Printed before Jupyter is imported, which takes seconds and which other commands do not need.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
+    from framehaul import collected
     from framehaul.reporting import notebooks
-    from framehaul.studies import collected
 
     ok = notebooks.run(chosen, settings, registry.studies(), collected.page)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}", flush=True)
-    if ok and settings.out == PROJECT:
-        from framehaul.studies import writeup
-
-        writeup.refresh()
     return 0 if ok else 1
 
 
@@ -248,7 +244,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
+PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
 """Names of the files of a run in `reports`."""
 ALL = (_run, _mine, _tools, _servers, _stop, _lab, _explore, _compare, _submit, _submitted, _variables, _clean)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in ALL}

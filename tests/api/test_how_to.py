@@ -64,3 +64,27 @@ def test_a_snippet_runs_as_it_stands_on_its_page(
                 assert found not in (b"0\n", (0,))
         finally:
             run(f"DROP TABLE {table[1]}")
+
+
+def test_the_first_lines_of_the_readme_run_as_they_stand(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
+    (snippet,) = re.findall("```python\n(.*?)```", (PROJECT / "README.md").read_text("utf8"), re.DOTALL)
+    assert len(snippet.splitlines()) <= 10
+    server = servers.clickhouse
+    address = f"http://{server.user}:{server.password}@{server.host}:{server.http_port}/{server.database}"
+    code = CLICKHOUSE.sub(address, re.sub(r"postgresql://[^\"]*", servers.postgres.dsn(), snippet))
+    columns = "day date, value double precision"
+    with (
+        psycopg.connect(servers.postgres.dsn(), autocommit=True) as postgres,
+        open_http_client(server) as clickhouse,
+    ):
+        postgres.execute(f"CREATE TABLE metrics ({columns}); CREATE TABLE metrics_doubled ({columns})".encode())
+        clickhouse.post("CREATE TABLE metrics (day Date, value Float64) ENGINE = MergeTree ORDER BY day").read()
+        try:
+            postgres.execute("INSERT INTO metrics VALUES ('2026-11-02', 1.5), ('2026-10-31', 3)")
+            exec(compile(code, "README.md", "exec"), {})
+            assert postgres.execute("SELECT value FROM metrics_doubled").fetchall() == [(3.0,)]
+            assert clickhouse.post("SELECT day, value FROM metrics").read() == b"2026-11-02\t1.5\n"
+        finally:
+            postgres.execute("DROP TABLE metrics, metrics_doubled")
+            clickhouse.post("DROP TABLE metrics").read()
+    assert "polars_pgpq_copy_binary" in capsys.readouterr().out

@@ -19,9 +19,10 @@ import pytest
 from numba.core.event import trigger_event
 
 from framehaul.bench import measure
+from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved, Usage
 from framehaul.bench.passes import Failed, Ok, Pass
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Log, Rounds
 from framehaul.bench.times import Times
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
@@ -40,13 +41,17 @@ def named(database: Any, direction: Any, name: str, function: Callable[..., Any]
     return replace(found, function=function) if function else found
 
 
-def run(chosen: list[Technique], server: Any, rounds: Rounds = SMALL, **options: Any) -> Recorded:
+def run(
+    chosen: list[Technique], server: Any, rounds: Rounds = SMALL, times: Times | None = None, cold: Any = ()
+) -> Recorded:
     recorded: Recorded = []
 
     def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
         recorded.append((technique.name, number, ended))
 
-    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, record, **options)
+    measure.run(
+        chosen, server, ANALYTICS_METRICS, CONTENT, rounds, Log(record, times=times or Times()), PassOptions(cold)
+    )
     return recorded
 
 

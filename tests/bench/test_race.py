@@ -10,16 +10,16 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.meter import Moved, Usage
 from framehaul.bench.passes import Failed, Ok, Pass
-from framehaul.bench.race import Heat, heats, in_time, leaders
+from framehaul.bench.race import Stage, in_time, leaders, stages
 from framehaul.bench.recording import result
 from framehaul.bench.rounds import Rounds
 from framehaul.techniques import Technique, techniques
 
 ALL = techniques("clickhouse", "write")
-HEAT = Heat(1000, Rounds(2), reach=1.5)
+STAGE = Stage(1000, Rounds(2), reach=1.5)
 
 
-def passes(seconds: dict[str, list[float | None]], rows: int = HEAT.rows) -> pl.DataFrame:
+def passes(seconds: dict[str, list[float | None]], rows: int = STAGE.rows) -> pl.DataFrame:
     """Passes of techniques that took so long, or failed."""
     known = {one.name: one for one in ALL}
 
@@ -34,8 +34,8 @@ def passes(seconds: dict[str, list[float | None]], rows: int = HEAT.rows) -> pl.
     return frame.select(store.SCHEMA.keys()).cast(store.SCHEMA)  # type: ignore[arg-type]
 
 
-def named(seconds: dict[str, list[float | None]], rows: int = HEAT.rows, heat: Heat = HEAT) -> list[str]:
-    return [one.name for one in leaders(ALL, passes(seconds, rows), heat)]
+def named(seconds: dict[str, list[float | None]], rows: int = STAGE.rows, stage: Stage = STAGE) -> list[str]:
+    return [one.name for one in leaders(ALL, passes(seconds, rows), stage)]
 
 
 def of(frame: str, origin: str) -> list[Technique]:
@@ -80,32 +80,32 @@ def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
     beyond = [one for one in appending if one.connections == 1]
     several = next(one for one in appending if one.connections > 1)
     seconds: dict[str, list[float | None]] = {one.name: [1 + at / 100] for at, one in enumerate(beyond[:10])}
-    heat = replace(HEAT, share=0.5)
-    assert set(named(seconds | {several.name: [2.5]}, heat=heat)) == {*[*seconds][:6], several.name}
-    assert set(named(seconds | {several.name: [9.0]}, heat=heat)) == {*[*seconds][:6]}
-    assert len(named(seconds, heat=replace(HEAT, share=0))) == 4
+    stage = replace(STAGE, share=0.5)
+    assert set(named(seconds | {several.name: [2.5]}, stage=stage)) == {*[*seconds][:6], several.name}
+    assert set(named(seconds | {several.name: [9.0]}, stage=stage)) == {*[*seconds][:6]}
+    assert len(named(seconds, stage=replace(STAGE, share=0))) == 4
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(100_000, [12_500, 100_000]), (1, [1])])
-def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> None:
-    made = heats(rows, Rounds(3, 1, 7), race=True)
-    assert [heat.rows for heat in made] == sizes
+def test_stages_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> None:
+    made = stages(rows, Rounds(3, 1, 7), race=True)
+    assert [stage.rows for stage in made] == sizes
     assert made[-1].rounds == Rounds(3, 1, 7)
 
 
 def test_without_a_race_everybody_moves_all_rows_twice_and_the_leaders_go_on() -> None:
-    first, second = heats(1_000_000, Rounds(6, 1, 7), race=False)
+    first, second = stages(1_000_000, Rounds(6, 1, 7), race=False)
     assert (first.rows, second.rows) == (1_000_000, 1_000_000)
     assert (first.rounds, second.rounds) == (Rounds(2, 1, 7), Rounds(6, 0, 7))
-    assert heats(300, Rounds(1, 0, 7), race=False) == [Heat(300, Rounds(1, 0, 7))]
+    assert stages(300, Rounds(1, 0, 7), race=False) == [Stage(300, Rounds(1, 0, 7))]
 
 
 def test_who_would_take_too_long_moves_no_more_rows() -> None:
     slow, fast, *_ = of("polars", "everyday")
     wrong, *_ = of("pandas", "everyday")
     made = passes({slow.name: [2.0, 1.1], fast.name: [0.9, 3.0], wrong.name: [None, None]}, rows=2_500)
-    heat = Heat(2_500, Rounds(2))
+    stage = Stage(2_500, Rounds(2))
     # 0.22 s and 0.18 s for an eighth, going by the fastest pass.
-    assert in_time([slow, fast, wrong], made, heat, 4_000, race=True) == [fast]
-    assert in_time([slow, fast, wrong], made, heat, 3_200, race=True) == [slow, fast]
-    assert in_time([slow, fast, wrong], made, heat, 4_000, race=False) == [slow, fast]
+    assert in_time([slow, fast, wrong], made, stage, 4_000, race=True) == [fast]
+    assert in_time([slow, fast, wrong], made, stage, 3_200, race=True) == [slow, fast]
+    assert in_time([slow, fast, wrong], made, stage, 4_000, race=False) == [slow, fast]

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import polars as pl
 import pytest
 
-from framehaul.bench import ratios
+from framehaul.bench import ratios, statistics
 from framehaul.bench.ratios import Ratio
 
 NOISE, UNEVEN, DRIFT, OUTLIERS = 0.06, 0.5, 0.02, 1 / 20
@@ -124,3 +125,18 @@ def test_students_t_is_that_of_the_tables(t: float, degrees: int) -> None:
     assert ratios.two_sided(t, degrees) == pytest.approx(0.05, abs=1e-4)
     assert ratios.two_sided(-t, degrees) == ratios.two_sided(t, degrees)
     assert ratios.two_sided(0, degrees) == 1
+
+
+def test_rows_are_judged_together_against_the_row_of_their_group() -> None:
+    speeds = {"a": [1.0, 1.01, 0.99], "same": [1.01, 0.99, 1.0], "slow": [0.5, 0.51, 0.49]}
+    passes = pl.DataFrame([
+        {"group": group, "variant": variant, "pass": number, "rows_per_s": speed, "status": "ok", "reason": None}
+        for group in ("x", "y") for variant, each in speeds.items() for number, speed in enumerate(each, 1)
+        if (group, variant) != ("y", "a")
+    ])  # fmt: skip
+    judged = statistics.judged(statistics.medians(passes, ["group", "variant"]), ["group"], pl.col("variant") == "a")
+    assert judged.select("group", "variant", "verdict", "base_rows_per_s").rows() == [
+        ("x", "same", "inconclusive", 1.0), ("x", "slow", "slower", 1.0),
+        ("y", "same", "not measured", None), ("y", "slow", "not measured", None),
+    ]  # fmt: skip
+    assert judged["ratio"].round(2).to_list() == [1.0, 0.5, None, None]

@@ -70,7 +70,7 @@ def test_only_named_failures_are_results_and_a_reason_does_not_say_where_files_l
         raise ServerError(f"{tmp_path}/x.parquet is gone")
 
     with pytest.raises(ServerError, match="is gone"):
-        run(Rounds(1), gone, failures=(OSError,))
+        attempt(gone, failures=(OSError,))
     assert attempt(gone, tmp_path) == Failed("ServerError: x.parquet is gone")
 
 

@@ -20,8 +20,16 @@ from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
 from framehaul.data.frames import in_clickhouse_order
-from framehaul.data.schema import ANALYTICS_METRICS, DATE32, Column, ColumnType, Table, decimal_types, enum_types
-from framehaul.techniques.beyond.clickhouse_write import NO_NATIVE
+from framehaul.data.schema import (
+    ANALYTICS_METRICS,
+    DATE32,
+    NO_NATIVE,
+    Column,
+    ColumnType,
+    Table,
+    decimal_types,
+    enum_types,
+)  # fmt: skip
 from tests.second_table import SECOND_TABLE
 
 COMBINATIONS = itertools.product([kind for kind in ColumnType if kind not in NO_NATIVE], (False, True))

@@ -12,10 +12,9 @@ import pytest
 
 from framehaul.bench import statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
-from framehaul.bench.store import Result
 from framehaul.errors import ReportError
-from framehaul.reporting import charts, index, pages
-from framehaul.reporting.tables import SORTABLE_ROWS, Listing, of_techniques, words
+from framehaul.reporting import charts, index, pages, tables
+from framehaul.reporting.tables import SORTABLE_ROWS, Listing, words
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import named
@@ -23,20 +22,22 @@ from tests.bench.test_store import passes, result
 from tests.conftest import REFERENCE
 
 
-def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> None:
+def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = passes(
         result("good"),
         result("bad", seconds=None, status="failed", reason="content differs in metric_1"),
         result("absent", seconds=None, status="skipped", reason="no extension"),
         directory=tmp_path,
     )
-    summary = statistics.summary(frame)
-    svg = charts.save(charts.technique_bars(summary), tmp_path / "x.svg")
-    assert svg == charts.save(charts.technique_bars(summary), tmp_path / "again.svg")
-    assert "FAILED: content differs in metric_1" in svg
-    assert "skipped (the table says why)" in svg
-    assert len(charts.technique_bars(summary).axes[0].patches) == 1
-    table = of_techniques(summary)._repr_html_()
+    medians = statistics.medians(frame, ["label", "family", "origin"])
+    monkeypatch.setattr(charts, "shown", lambda figure, _: figure)
+    figure: Any = charts.bars(medians, name="x")
+    assert charts.svg(figure) == charts.svg(charts.bars(medians, name="x"))  # type: ignore[arg-type]
+    assert "FAILED: content differs in metric_1" in charts.svg(figure)
+    assert "skipped (the table says why)" in charts.svg(figure)
+    assert len(figure.axes[0].patches) == 1
+    shown: Any = tables.show(medians.select("label", "rows_per_s", "status", "reason"))
+    table = shown._repr_html_()
     assert re.search(r'<tr class="failed">.*failed.*content differs in metric_1</td>', table)
     assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', table)
 
@@ -106,7 +107,8 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
     assert links_of(tmp_path / "99_gone.html") == {"": "index.html"}
 
     # It runs well now: its page takes another place, and all follow, those of earlier runs too.
-    (tmp_path / "failed" / "02_b.html").replace(tmp_path / "02_b.html")
+    (tmp_path / "failed" / "02_b.html").unlink()
+    page_of(tmp_path / "02_b.html", markdown("# 02_b"))
     index.write(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
     every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
     assert len(every) == 6
@@ -128,10 +130,32 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
     index.write(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
     for name in ("x.html", "index.html"):
         page = (tmp_path / name).read_text("utf8")
-        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page)
-        assert not re.findall(r"@import|url\([\"']?(?:https?:)?//", page)
+        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"([^\"]*)", page)
+        assert "assets/pages.css" in loaded
+        assert {(tmp_path / one).is_file() for one in loaded} == {True}
         assert page.count('name="viewport"') == 1
-        assert "@media screen and (prefers-color-scheme: dark)" in page
+    styles = (tmp_path / "assets" / "pages.css").read_text("utf8")
+    assert "@media screen and (prefers-color-scheme: dark)" in styles
+    assert not re.findall(r"@import|url\(", styles)
+
+
+def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -> None:
+    def figure(**metadata: str) -> Any:
+        return nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg/>"}, metadata={"image/svg+xml": metadata})
+
+    cell = nbformat.v4.new_code_cell("x", outputs=[figure(figure="a.svg", alt="All"), figure(alt="One <b>")])
+    for name, up in (("x", ""), ("failed/x", "../")):
+        page = page_of(tmp_path / f"{name}.html", markdown("# x"), cell)
+        first, second = re.findall('<img[^>]*? src="([^"]*)"', page)
+        assert first == f"{up}../figures/a.svg"
+        assert second.startswith("data:image/svg+xml;base64,")
+        assert re.findall('<img alt="([^"]*)"', page) == ["All", "One &lt;b&gt;"]
+        assert f'href="{up}assets/pages.css"' in page
+    assert not (tmp_path / "failed" / "assets").exists()
+    pages.link_figures(tmp_path / "x.ipynb")
+    linked, embedded = nbformat.read(tmp_path / "x.ipynb", 4).cells[1].outputs
+    assert linked.data == {"text/markdown": "![All](../figures/a.svg)"}
+    assert "image/svg+xml" in embedded.data
 
 
 def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:
@@ -143,25 +167,3 @@ def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals(
     assert {*chosen.group_by(statistics.NAMES).agg(pl.col("rows").max())["rows"]} == {1_000_000}
     rounds = frame.group_by(*statistics.NAMES, "rows").agg(pl.col("pass").n_unique())
     assert set(rounds["pass"]) == {LEAST_ROUNDS}
-
-
-def rounds(technique: str, seconds: float, **changes: Any) -> list[Result]:
-    return [result(technique, number, seconds, **changes) for number in (1, 2, 3)]
-
-
-def past_and_baselines(tmp_path: Path) -> pl.DataFrame:
-    beyond: dict[str, Any] = {"origin": "beyond"}
-    made = passes(
-        *rounds("old", 1.0), *rounds("drifting", 0.2, **beyond, dtypes="a:str"), *rounds("new", 0.5, **beyond),
-        *rounds("new_two_connections", 0.25, **beyond, connections=2),
-        *rounds("alone", 0.1, origin="baseline", dtypes=None),
-        directory=tmp_path,
-    )  # fmt: skip
-    return statistics.summary(made)
-
-
-def test_a_baseline_is_drawn_apart(tmp_path: Path) -> None:
-    summary = past_and_baselines(tmp_path)
-    bars = charts.technique_bars(summary).axes[0]
-    assert bars.get_yticklabels()[0].get_text() == "ALONE"
-    assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]

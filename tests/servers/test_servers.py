@@ -28,6 +28,7 @@ import pytest
 from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
+from framehaul import collected
 from framehaul import servers as all_servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -38,7 +39,6 @@ from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies import collected
 from framehaul.techniques import techniques
 from tests.conftest import RunsCommand, call, one_for_each_driver
 

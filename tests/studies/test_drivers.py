@@ -1,10 +1,9 @@
-"""The studies of drivers: loops and latencies, what counts as right, the programs, and what a run leaves behind."""
+"""The studies of drivers: loops and latencies, the check of rows, the programs, and the passes of a run."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import shutil
 import subprocess
 import sys
@@ -19,18 +18,18 @@ import psycopg
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.passes import columns_of
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.passes import attempt, columns_of
 from framehaul.bench.study import Study
-from framehaul.errors import ServerError, UnavailableError
+from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.drivers import catalog, program, runner
+from framehaul.studies.drivers import catalog, judged, program, with_means
 from framehaul.studies.drivers import study as drivers
-from framehaul.studies.drivers.catalog import Contender, ProgramError, answer_of
+from framehaul.studies.drivers.catalog import Commands, Contender, answer_of
+from framehaul.studies.drivers.claims import LABELS, MEAN
 from framehaul.studies.drivers.driver import Driver
-from framehaul.studies.drivers.runner import ANSWER, ClickHouseQueries, Measurement, PostgresQueries, Task
 from framehaul.studies.drivers.shapes import BLOBS, CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, Shape
+from framehaul.studies.drivers.study import Measurement, Target, Task, clickhouse_target, postgres_target
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 from tests.conftest import WHOLE, mostly_slow, numbers_of, values_of
 
@@ -83,21 +82,13 @@ def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
     assert passes.filter(pl.col("rows") != pl.col("connections") * (300 // pl.col("connections"))).is_empty()
 
 
-@WHOLE
-def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
-    blocks = drivers.writeup_blocks(out / "results")
-    for contenders, table in ((catalog.POSTGRES, blocks["drivers"]), (catalog.CLICKHOUSE, blocks["clients"])):
-        assert all(f"| {one.label} |" in table for one in contenders)
-    assert (blocks["drivers-claims"] + blocks["clients-claims"]).count("\n") == 2 + len(drivers.CLAIMS)
-
-
 # Each program
 
 
 @pytest.fixture(scope="module")
-def queries(servers: Servers) -> Iterator[PostgresQueries]:
-    with PostgresQueries(servers.postgres).with_tables() as queries:
-        yield queries
+def target(servers: Servers) -> Iterator[Target]:
+    with postgres_target(servers.postgres) as target:
+        yield target
 
 
 # One of each loop; what is not Python is built first.
@@ -118,17 +109,17 @@ def asked(shape: Shape, seconds: float = 0.05, connections: int = 2) -> dict[str
     return {"shape": dataclasses.asdict(shape), "connections": connections, "warmup_seconds": 0, "seconds": seconds}
 
 
-def test_a_driver_says_why_it_failed_and_no_password(command: list[str], queries: PostgresQueries) -> None:
-    good = queries.address()
+def test_a_driver_says_why_it_failed_and_no_password(command: list[str], target: Target) -> None:
+    good = target.address
     broken = dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column")
     wrong = {"dsn": good["dsn"].replace("@", "wrong@", 1)}
     try:
-        with pytest.raises(ProgramError, match="no_such_column"):
-            answer_of(command, good | asked(broken), ANSWER)
-        with pytest.raises(ProgramError) as refused:
-            answer_of(command, wrong | asked(SHAPES["one"]), ANSWER)
+        with pytest.raises(WrongResultError, match="no_such_column"):
+            answer_of(command, good | asked(broken))
+        with pytest.raises(WrongResultError) as refused:
+            answer_of(command, wrong | asked(SHAPES["one"]))
         assert wrong["dsn"].partition("@")[0].rpartition(":")[2] not in str(refused.value)
-        assert answer_of(command, good | asked(SHAPES["one"]), ANSWER)["checked"] == [[2]]
+        assert answer_of(command, good | asked(SHAPES["one"]))["checked"] == [[2]]
     except UnavailableError as error:
         pytest.skip(str(error))
 
@@ -138,7 +129,7 @@ def test_a_driver_says_why_it_failed_and_no_password(command: list[str], queries
 
 def test_each_connection_sends_at_least_one_query() -> None:
     driver = Driver(lambda _: None, lambda *_: [(1,)], close=lambda _: None)
-    answer = program.answered(driver, None, asked(DUMMY, runner.ONE_QUERY_SECONDS, connections=5))
+    answer = program.answered(driver, None, asked(DUMMY, drivers.ONE_QUERY_SECONDS, connections=5))
     assert answer["queries"] == answer["rows"] == len(answer["latencies_ns"]) == 5
     assert answer["checked"] == [[1]]
 
@@ -166,7 +157,7 @@ def test_a_query_that_fails_stops_the_others_and_all_connections_are_closed(loop
 
 def test_latencies_are_exact() -> None:
     times = list(np.random.default_rng(1).integers(1, 10**9, 5000))
-    found = runner.latencies([int(value) for value in times])
+    found = drivers.latencies([int(value) for value in times])
     assert found["latency_p50_ms"] == pytest.approx(np.median(times) / 1e6)
     assert found["latency_p99_ms"] == pytest.approx(np.percentile(times, 99) / 1e6)
     assert found["latency_max_ms"] == max(times) / 1e6
@@ -188,12 +179,12 @@ def test_latencies_are_exact() -> None:
     ],
 )  # fmt: skip
 def test_a_difference_is_found(got: Any, said: str | None) -> None:
-    found = runner.difference(got, [[1, "a", [1, 2]]], arrays_as_text=False)
+    found = drivers.difference(got, [[1, "a", [1, 2]]], arrays_as_text=False)
     assert found is None if said is None else found is not None and said in found
-    assert runner.difference([["{1,2}"]], [[[1, 2]]], arrays_as_text=True) is None
-    assert runner.difference([["{1,3}"]], [[[1, 2]]], arrays_as_text=True)
-    assert runner.difference([[11]], [["11"]], arrays_as_text=False) is None  # an oid, which JSON quotes
-    assert runner.difference([["6162"]], [["\\x6162"]], arrays_as_text=False) is None
+    assert drivers.difference([["{1,2}"]], [[[1, 2]]], arrays_as_text=True) is None
+    assert drivers.difference([["{1,3}"]], [[[1, 2]]], arrays_as_text=True)
+    assert drivers.difference([[11]], [["11"]], arrays_as_text=False) is None  # an oid, which JSON quotes
+    assert drivers.difference([["6162"]], [["\\x6162"]], arrays_as_text=False) is None
 
 
 FINE: dict[str, Any] = {"checked": [[2]], "queries": 2, "rows": 2, "seconds": 1, "cpu_seconds": 0}
@@ -205,18 +196,17 @@ def fake(name: str, answer: object = None, deed: str = "") -> Contender:
     return Contender(name, name, "Python", "beyond", lambda _: [sys.executable, "-c", script])
 
 
-def outcomes(tasks: list[Task], queries: runner.Queries, settings: Settings, passes: int = 1) -> dict[str, Any]:
-    """How each pass of each driver ended, as the columns of its row."""
-    found: dict[str, Any] = {}
-    runner.run(
-        tasks, queries, settings, Rounds(passes, seed=1),
-        lambda task, _, one: found.setdefault(task.contender.name, []).append(columns_of(one)),
-    )  # fmt: skip
-    return found
+def outcomes(tasks: list[Task], target: Target, settings: Settings) -> dict[str, Any]:
+    """Return how a pass of each driver ended, as the columns of its row."""
+    commands = Commands(settings)
+    return {
+        task.contender.name: columns_of(attempt(lambda task=task: drivers.measured(task, target, commands)))  # type: ignore[misc]
+        for task in tasks
+    }
 
 
 def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
-    queries: PostgresQueries, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    target: Target, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(_: Settings) -> list[str]:
         raise UnavailableError("install it")
@@ -226,30 +216,29 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         fake("lies", FINE | {"checked": [[3]]}),
         fake("loses", FINE | {"rows": 1}),
         fake("idle", FINE | {"queries": 0}),
-        fake("forgets", FINE | {"latencies_ns": [1]}),
+        fake("mute", deed="sys.exit(0)"),
         fake("dies", deed="sys.exit('out of luck')"),
         fake("cannot", deed="print('use another', file=sys.stderr); sys.exit(3)"),
         Contender("missing", "missing", "Go", "beyond", unavailable),
         catalog.POSTGRES[0],
     ]
-    found = outcomes([Task(one, SHAPES["one"], 2, 0.01) for one in contenders], queries, settings, 2)
-    said = {name: [(outcome["status"], outcome["reason"]) for outcome in both] for name, both in found.items()}
-    assert said == {
-        "honest": [("ok", None)] * 2,
-        "lies": [("failed", "row 0: 2 became 3")] * 2,
-        "loses": [("failed", "1 rows in 2 queries of 1 each")] * 2,
-        "idle": [("failed", "it ran no query within the time")] * 2,
-        "forgets": [("failed", "it has 1 latencies of 2 queries, or some are no nanoseconds")] * 2,
-        "dies": [("failed", "out of luck")] * 2,
-        "cannot": [("skipped", "use another")] * 2,
-        "missing": [("skipped", "install it")] * 2,
-        catalog.POSTGRES[0].name: [("ok", None)] * 2,
+    found = outcomes([Task(one, SHAPES["one"], 2, 0.01) for one in contenders], target, settings)
+    assert {name: (outcome["status"], outcome["reason"]) for name, outcome in found.items()} == {
+        "honest": ("ok", None),
+        "lies": ("failed", "row 0: 2 became 3"),
+        "loses": ("failed", "1 rows in 2 queries of 1 each"),
+        "idle": ("failed", "it ran no query within the time"),
+        "mute": ("failed", "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
+        "dies": ("failed", "out of luck"),
+        "cannot": ("skipped", "use another"),
+        "missing": ("skipped", "install it"),
+        catalog.POSTGRES[0].name: ("ok", None),
     }
-    assert found["honest"][0]["rows_per_s"] == 2
-    assert found["honest"][0]["latency_max_ms"] == 2e-6
+    assert found["honest"]["rows_per_s"] == 2
+    assert found["honest"]["latency_max_ms"] == 2e-6
     monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 0.1)
     hangs = Task(fake("hangs", deed="time.sleep(3600)"), SHAPES["one"], 2, 0.01)
-    assert outcomes([hangs], queries, settings)["hangs"] == [{"status": "failed", "reason": "no answer within 0 s"}]
+    assert outcomes([hangs], target, settings)["hangs"] == {"status": "failed", "reason": "no answer within 0 s"}
 
 
 def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings) -> None:
@@ -263,9 +252,9 @@ def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings
         fake("loses", right | {"rows": 99}),
         catalog.CLICKHOUSE[0],
     ]
-    with ClickHouseQueries(servers.clickhouse, 50).with_tables() as queries:
-        found = outcomes([Task(one, shape, 1) for one in contenders], queries, settings)
-    assert {name: one[0]["reason"] for name, one in found.items()} == {
+    with clickhouse_target(servers.clickhouse, 50) as target:
+        found = outcomes([Task(one, shape, 1) for one in contenders], target, settings)
+    assert {name: one["reason"] for name, one in found.items()} == {
         "honest": None, "other": "other values than the server made", "loses": "99 rows in 2 queries of 50 each",
         catalog.CLICKHOUSE[0].name: None,
     }  # fmt: skip
@@ -278,7 +267,7 @@ def test_a_table_of_our_name_that_is_not_ours_is_refused_and_stays(servers: Serv
         try:
             with (
                 pytest.raises(ServerError, match=f"holds a table {BLOBS}"),
-                PostgresQueries(servers.postgres).with_tables(),
+                postgres_target(servers.postgres),
             ):
                 pass
             assert connection.execute(f"SELECT precious FROM {BLOBS}").fetchall() == []
@@ -359,21 +348,20 @@ def test_the_geometric_mean_is_over_the_published_shapes_and_only_where_all_are_
         for shape, speed in zip(PUBLISHED_SHAPES, (1.0, 10.0, 100.0, 1000.0), strict=True)
     ]
     everything = pl.concat([*parts, passes_of({"b": [5.0]}), passes_of({"a": [7e6]}, "one")])
-    overall = drivers.summary(everything).filter(query=drivers.MEAN)
-    assert overall["driver"].to_list() == ["a"]
-    assert overall["rows_per_s"][0] == pytest.approx(10**1.5)
-    assert overall["us_per_row"][0] == pytest.approx(0.5e6)
-    assert math.isnan(drivers.ratio(drivers.queries(everything), drivers.LABELS[PUBLISHED_SHAPES[0]], "a", "c").ratio)
+    means = with_means(everything).filter(query=MEAN)
+    assert means.select("driver", "pass").rows() == [("a", 1), ("a", 2)]
+    assert means["rows_per_s"].to_list() == pytest.approx([10**1.5] * 2)
+    assert means["cpu_us_per_row"][0] == pytest.approx(0.5e6)
 
 
-def test_a_claim_is_judged_by_the_interval_of_those_who_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = drivers.LABELS["arrays"]
+def test_a_claim_is_judged_by_the_interval_of_those_who_ran() -> None:
     drawn = [("left", 3), ("left", 5), ("failed", 3), ("other", 3)]
-    monkeypatch.setattr(drivers, "CLAIMS", [("claim", arrays, left, "right", bound) for left, bound in drawn])
+    claims = pl.DataFrame([{"query": LABELS["arrays"], "left": left, "right": "right", "at_least": least}
+                           for left, least in drawn])  # fmt: skip
     passes = passes_of({"left": [4.1, 4.2, 4.3], "failed": [0.0], "right": [1.0] * 3}, "arrays")
-    assert [row["today"] for row in drivers.claims_table(passes).rows] == [
-        "holds", "does not hold", "not measured",
-    ]  # fmt: skip
+    found = judged(with_means(passes), claims)
+    assert found["today"].to_list() == ["holds", "does not hold", "not measured", "not measured"]
+    assert found["ratio"].to_list() == [pytest.approx(4.2, rel=0.01)] * 2 + [None] * 2
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Everyday calls beside the fast ones, and what promises batches."""
+"""Everyday calls: one changed line, and reads in batches."""
 
 from __future__ import annotations
 
@@ -20,30 +20,18 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.everyday_api import batches, study
-from framehaul.studies.everyday_api.batches import WAYS, sums_of
-from framehaul.studies.everyday_api.study import (
-    CALLED_AS_WELL,
-    BatchedRead,
-    Change,
-    changes,
-    grown,
-    takes_own_codecs,
-)
+from framehaul.studies.everyday_api.batches import CALLS, sums_of
+from framehaul.studies.everyday_api.one_line import ONE_LINE, changes
+from framehaul.studies.everyday_api.study import BatchedRead
 from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.source import source
-from tests.conftest import WHOLE
+from tests.conftest import REFERENCE, WHOLE
 
 ROWS = 20_000
-"""Whose sums are past 32 bits."""
-
-
-@pytest.fixture(scope="module")
-def found(out: Path) -> list[Change]:
-    return changes(read_all(out / "results"))
+"""Enough rows for sums above 32 bits."""
 
 
 @WHOLE
@@ -53,48 +41,27 @@ def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
     assert here.filter(pl.col("status") != "ok").select("technique", "reason").rows() == []
 
 
-@WHOLE
-def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
-    called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
-    assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
-    for names in (CALLED_AS_WELL, study.KNOWN_TO_ALL):
-        assert {*names} <= {one.name for one in techniques()}
-    for one in found:
-        for other in (one.fast, one.fastest):
-            assert other["frame"] == one.call["frame"]
-            assert other["contract"] == one.call["contract"]
-            assert other["origin"] in ("published", "beyond")
-            assert other["technique"] not in CALLED_AS_WELL
-        assert not takes_own_codecs(one.after)
-        assert one.called.startswith(f"[{one.call['label']}](https://")
-        assert not set(one.called.partition("](")[2]) & {" ", ",", ";", "\n"}
+def test_one_line_names_techniques_and_keeps_the_terms_of_the_call() -> None:
+    known = {one.key: one for one in techniques()}
+    for one in ONE_LINE.to_dicts():
+        call, changed = (known[one["database"], one["direction"], one[name]] for name in ("technique", "changed"))
+        assert call.contract == changed.contract
 
 
-def test_own_codecs_are_told_from_conversions() -> None:
-    taking = {
-        name: takes_own_codecs(source("clickhouse", "read", [name]))
-        for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
-    }
-    assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
-    assert takes_own_codecs(source("postgres", "write", ["polars_pgpq_presorted"]))
-    assert not takes_own_codecs(source("postgres", "write", ["polars_pgpq_copy_binary"]))
-
-
-@WHOLE
-def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
-    passes = read_all(out / "results")
-    for one in found:
-        both = [
-            set(passes.filter(technique=row["technique"], database=row["database"], direction=row["direction"])["rows"])
-            for row in (one.call, one.fast)
-        ]
-        assert bool(both[0] & both[1]) == bool(one.gain.logs)
+def test_the_fastest_technique_is_an_exact_append_of_the_same_frame() -> None:
+    found = changes(read_all(REFERENCE))
+    assert len(found) == len(ONE_LINE)
+    known = {one.key: one for one in techniques()}
+    for row in found.to_dicts():
+        call, fastest = (known[row["database"], row["direction"], row[name]] for name in ("technique", "fastest"))
+        assert (fastest.frame, fastest.contract) == (call.frame, call.contract)
+        assert row["gain_of_fastest"] > 1
 
 
 @WHOLE
 def test_batches_gave_what_was_sent(out: Path) -> None:
     reads = store.read(out / "results" / EVERYDAY_API.results, BatchedRead)
-    assert set(reads["way"]) == {way.name for way in WAYS}
+    assert set(reads["way"]) == {call.name for call in CALLS}
     assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
     assert reads["peak_rss_bytes"].null_count() == 0
 
@@ -108,13 +75,13 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
         tables_of(servers.of(database)).load(ANALYTICS_METRICS, content)
 
     several = set()
-    for way in WAYS:
-        with CLIENTS[way.client](servers.of(way.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
-            frames = [sums_of(frame, ANALYTICS_METRICS) for frame in way.give(client, ANALYTICS_METRICS)]
-        assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, way.name
-        several |= {way.name} if len(frames) > 1 else set()
-    # Who gives what the server sends has one piece of it, of so few rows.
-    assert {way.name for way in WAYS if "cursor" in way.name or "sqlalchemy" in way.client} <= several
+    for call in CALLS:
+        with CLIENTS[call.client](servers.of(call.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
+            frames = [sums_of(frame, ANALYTICS_METRICS) for frame in call.read(client, ANALYTICS_METRICS)]
+        assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, call.name
+        several |= {call.name} if len(frames) > 1 else set()
+    # Calls that return what the server sends have one piece of so few rows.
+    assert {call.name for call in CALLS if "cursor" in call.name or "sqlalchemy" in call.client} <= several
     for database in DATABASES:
         tables_of(servers.of(database)).drop(ANALYTICS_METRICS)
 
@@ -129,51 +96,24 @@ def test_sums_are_the_same_of_either_kind_of_frame() -> None:
 
 def test_other_values_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def answering(came: dict[str, int]) -> None:
-        said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "came": came}
+        said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "sums": came}
         monkeypatch.setattr(study, "answer_of", lambda *_: said)
 
     answering({"rows": 3, "a": 7})
-    assert study._read(WAYS[0], 3, {"rows": 3, "a": 7})["rows_per_s"] == 3
+    assert study._read(CALLS[0], 3, {"rows": 3, "a": 7})["rows_per_s"] == 3
     answering({"rows": 3, "a": 7})
     with pytest.raises(WrongResultError, match="other values came of: a"):
-        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
+        study._read(CALLS[0], 3, {"rows": 3, "a": 8})
     answering({})
     with pytest.raises(WrongResultError, match="other values came of: rows, a"):
-        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
+        study._read(CALLS[0], 3, {"rows": 3, "a": 8})
 
 
 def test_a_reader_that_fails_says_why(servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     tables_of(servers.postgres).drop(ANALYTICS_METRICS)
     with ended_with_the_block(), pytest.raises(ChildError, match='relation "framehaul_analytics_metrics" does not'):
-        study._read(WAYS[0], 3, {})
-
-
-def reads(less: int, more: int, arrow: int = 200_000_000) -> pl.DataFrame:
-    way = WAYS[0]
-    made = [
-        BatchedRead("run", way.database, way.name, way.label, 1000 * part, 1, 1.0, 9.0, 1, arrow * part // 5, peak)
-        for part, peak in ((1, less), (5, more))
-    ]
-    frame = pl.DataFrame([*map(vars, made)], infer_schema_length=None).rename({"pass_": "pass"})
-    return frame.cast(store.schema_of(BatchedRead))  # type: ignore[arg-type]
-
-
-def test_what_grows_with_the_rows_is_not_bounded() -> None:
-    base = 30_000_000
-    for growth, arrow, said in (
-        (121_000_000, 200_000_000, "no"), (119_000_000, 200_000_000, "yes"),
-        (12_100_000, 20_000_000, "too few rows to say"),  # buffers that fill up take as much
-        (11_900_000, 20_000_000, "yes"), (240_000_000, 1_000_000, "too few rows to say"),
-        (0, 1_000_000, "too few rows to say"),
-    ):  # fmt: skip
-        assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
-
-
-def test_where_memory_cannot_be_told_nothing_is_said_of_it() -> None:
-    unknown = reads(30_000_000, 31_000_000).with_columns(peak_rss_bytes=pl.lit(None, pl.Int64))
-    assert [row["bounded"] for row in grown(unknown)] == ["not known here"]
-    assert "not known here" in str(study.memory_table(unknown))
+        study._read(CALLS[0], 3, {})
 
 
 def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +130,7 @@ def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(batches, "sums_of", looking)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    assert batches.taken(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "came": {"rows": 6}}
+    assert batches.consumed(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "sums": {"rows": 6}}
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:

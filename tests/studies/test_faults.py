@@ -64,10 +64,10 @@ def verdicts(
 
 
 def test_servers_that_do_not_come_back_are_told_of_and_nobody_waits_for_them() -> None:
-    class Path:
+    class Subject:
         held, server_is_back = threading.Event(), threading.Event()
 
-        def meet(self, _: Fault) -> None:
+        def suffer(self, _: Fault) -> None:
             self.held.set()
             self.server_is_back.wait()
 
@@ -79,7 +79,7 @@ def test_servers_that_do_not_come_back_are_told_of_and_nobody_waits_for_them() -
             raise ServerError("PostgreSQL did not start")
 
     with pytest.raises(ServerError, match="PostgreSQL did not start"):
-        kill_under(Broken(), [Path()], FAULTS[0])  # type: ignore[arg-type, list-item]
+        kill_under(Broken(), [Subject()], FAULTS[0])  # type: ignore[arg-type, list-item]
 
 
 @WHOLE

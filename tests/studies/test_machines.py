@@ -12,12 +12,13 @@ from typing import Any, get_args
 
 import pytest
 
+from framehaul import collected
 from framehaul.__main__ import main
 from framehaul.bench import committed
 from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
-from framehaul.studies import collected, machines
+from framehaul.studies import machines
 from framehaul.studies.registry import TRANSFERS
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction

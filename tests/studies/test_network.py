@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -82,8 +81,7 @@ def test_the_codec_compresses(servers: Servers, direction: Direction) -> None:
                 servers.clickhouse, ANALYTICS_METRICS.renamed("framehaul_codec"), content, [direction], ["polars"]
             ) as passes,
         ):
-            way = measure.Way(through, Meter(None))
-            asyncio.run(passes.one(task.measured, 1, lambda way=way: nullcontext(way)))  # type: ignore[misc]
+            asyncio.run(passes.one(task.measured, 1, measure.Target(through, Meter(None))))
         assert relay is not None
         sizes.append(relay.total_bytes)
     assert sizes[1] < 0.8 * sizes[0]

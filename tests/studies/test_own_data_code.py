@@ -26,7 +26,7 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.own_data import addresses, modes
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.snippet import snippet
+from framehaul.studies.own_data.snippet import OURS, snippet
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, named
@@ -86,7 +86,7 @@ def test_the_code_that_is_handed_out_moves_every_value(
         pq.write_table(pq.read_table(data).slice(0, sent.num_rows), tmp_path / "sent.parquet")
         data = tmp_path / "sent.parquet"
         before = before_upsert(sent, kept, frame.table, servers.of(database))
-        made, there, read = before.made(found, frame.table), before.rows, before.read(found, tables)
+        made, there, read = before.table_for(found, frame.table), before.rows, before.tables_for(found, tables)
     elif mode == modes.REPLACE:
         there = content.slice(0, 100)
     elif direction == "read":
@@ -177,7 +177,7 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     scripts = [*(tmp_path / "reports" / "20_own_data").glob("*.py")]
     # A table that is made as the code says must not be taken for one of ours, which the next run drops.
-    assert not [path for path in scripts if mine.OURS.strip() in path.read_text()]
+    assert not [path for path in scripts if OURS.strip() in path.read_text()]
     assert {path.stem for path in scripts} == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.bench.passes import Failed, attempt
-from framehaul.errors import ResultsError, UnavailableError
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.parquet import study as parquet
 from framehaul.studies.parquet import writers
 from framehaul.studies.parquet.study import Trial, trials_of
 from framehaul.studies.parquet.writers import PYARROW, WRITERS, Writer
-from framehaul.studies.warehouse import buildings
 
 ROWS = 3000
 CONTENT = buildings.table(ROWS, 1)
@@ -106,7 +106,7 @@ def test_a_wrong_file_is_failed(write: writers.Write, reason: str, tmp_path: Pat
 # What a run leaves behind
 
 
-def test_a_run_tries_every_codec_and_can_be_shown_again(
+def test_a_run_tries_every_codec_and_keeps_the_chunks_of_default_files(
     servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(_server: object) -> Any:
@@ -115,22 +115,11 @@ def test_a_run_tries_every_codec_and_can_be_shown_again(
     monkeypatch.setattr(writers, "open_psycopg_parquet_stream", unavailable)
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    with pytest.raises(ResultsError, match="run the notebook"):
-        parquet.writeup_blocks(tmp_path / "results")
-    study = parquet.run(rows=300, rounds=2, warmup=1, seed=7)
-    assert Counter(study.passes.select("writer", "codec", "pass").rows()) == Counter(
+    passes = parquet.run(rows=300, rounds=2, warmup=1, seed=7)
+    assert Counter(passes.select("writer", "codec", "pass").rows()) == Counter(
         (writer.name, codec, number) for writer in WRITERS for codec in writer.offers for number in (1, 2)
     )
-    for row in study.passes.to_dicts():
+    for row in passes.to_dicts():
         assert row["status"] == ("skipped" if row["writer"] == "pg_parquet" else "ok"), row
         assert (row["status"] == "ok") == (row["write_seconds"] is not None) == (row["reason"] is None), row
-    assert len(study.chunks.filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)
-    assert "| pg_parquet | snappy | skipped |" in str(study.writers())
-    assert str(study.codecs()).count("\n") == 1 + sum(len(writer.offers) for writer in WRITERS)
-    assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in str(study.missing())
-    assert study.answer().data.startswith("- Smallest file by default: ")
-    study.codecs_chart()
-    assert (tmp_path / "figures" / "parquet_codecs.svg").read_text().startswith("<?xml")
-    blocks = parquet.writeup_blocks(tmp_path / "results")
-    assert blocks["parquet-writers"] == str(study.writers())
-    assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
+    assert len(parquet.chunks().filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)

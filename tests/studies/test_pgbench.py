@@ -12,17 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import psutil
 import psycopg
 import pytest
 
-from framehaul.bench import store
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import bench, disks, runs, services, workloads
+from framehaul.studies.pgbench import bench, disks, services, workloads
 from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
@@ -38,9 +36,11 @@ def test_published_tests_are_asked_as_they_were_published() -> None:
     assert " ".join(cpu.initialisation()) == "-i -s 136"
     assert " ".join(cpu.warm_up()) == "-c 1 -T 60 -S -M prepared"
     assert " ".join(io_read.initialisation()) == "-i -s 34247"
-    assert {*cpu.options()} == {*["-c", "32", "-j", "16", "-T", "300", "-S", "-M", "prepared", "-P", "30"]}
-    assert {*io_write.options()} == {*["-c", "256", "-j", "16", "-T", "600", "-M", "prepared", "-P", "30"]}
+    logged = {"-M", "prepared", "-P", "30", "-l", "--log-prefix=transactions", "--sampling-rate=0.01"}
+    assert {*cpu.options()} == {"-c", "32", "-j", "16", "-T", "300", "-S"} | logged
+    assert {*io_write.options()} == {"-c", "256", "-j", "16", "-T", "600"} | logged
     assert {*io_read.options()} == {*io_write.options(), "-S"}
+    assert workloads.commands("published").count("\npgbench -") == 7
 
 
 def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
@@ -216,9 +216,7 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    pgbench.run(workload="smallest", rounds=2, seed=1, services="limited_iops")
-    found = pgbench.Pgbench.load()
-    kept = found.passes
+    kept = pgbench.run(workload="smallest", rounds=2, seed=1, services="limited_iops")
     assert set(kept.filter(service="away")["status"]) == {"failed"}
     assert "127.0.0.1:1 cannot be used" in kept.filter(service="away")["reason"][0]
     given = kept.filter(service="given")
@@ -263,20 +261,3 @@ def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> No
     assert cpu.scale == io_read.scale // 12
     assert cpu.clients == io_read.clients == min(16 * cores, 256)
     assert all(test.seconds == 1 for test in (cpu, io_read, io_write))
-
-
-def test_published_ratios_stand_beside_those_measured() -> None:
-    rows = [
-        runs.Result("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
-        for test in workloads.PUBLISHED
-        for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
-        for number in (1, 2, 3)
-    ]
-    assert str(pgbench.published_table(frame_of(rows))).count("9.00x (9.00 to 9.00 in 3 rounds)") == 4
-    without = str(pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"])))
-    assert without.count("not measured") == 4
-
-
-def frame_of(rows: list[runs.Result]) -> pl.DataFrame:
-    schema = store.schema_of(runs.Result)
-    return pl.DataFrame([dict(zip(schema, vars(row).values(), strict=True)) for row in rows], schema=schema)

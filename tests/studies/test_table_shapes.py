@@ -1,4 +1,4 @@
-"""Tables of other shapes: what is measured, and what is said of it."""
+"""Tables of other shapes: their rows, the calls of a pass, and refusals."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 from framehaul.bench import measure, store
+from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Log, Rounds
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes import study
-from framehaul.studies.table_shapes.limits import LIMITS, within_limits
-from framehaul.studies.table_shapes.passes import Row
+from framehaul.studies.table_shapes.passes import LIMITS, Row, within_limits
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
 from framehaul.techniques import Technique, techniques
 from tests.conftest import WHOLE, values_of
@@ -31,11 +31,11 @@ BY_NAME = {shape.name: shape for shape in SHAPES}
 
 
 def moved(chosen: list[Technique], servers: Servers, shape: Shape, rows: int, calls: int = 1) -> dict[str, Pass[Moved]]:
-    """What came of one pass of each."""
+    """Return the outcome of one pass of each technique."""
     outcomes: dict[str, Pass[Moved]] = {}
     measure.run(
         chosen, servers.of(chosen[0].database), shape.table, shape.content(shape.table, rows, 7), Rounds(1),
-        lambda one, _, outcome: outcomes.update({one.name: outcome}), calls=calls,
+        Log(lambda one, _, outcome: outcomes.update({one.name: outcome})), PassOptions(calls=calls),
     )  # fmt: skip
     return outcomes
 
@@ -56,7 +56,7 @@ def test_rows_of_a_shape_are_valid_unique_and_the_same_for_the_same_seed(shape: 
 
 
 def test_calls_of_a_pass_are_all_verified(servers: Servers) -> None:
-    """A read that is wrong but once, and a write that leaves one call out."""
+    """One read of three is wrong, and a write leaves out one of three calls."""
     [good] = [one for one in techniques("postgres", "read") if one.name == "polars_psycopg_row_fetch"]
     count = itertools.count()
 
@@ -95,7 +95,7 @@ def test_a_known_limit_is_skipped_with_its_remedy_and_no_other_failure_is() -> N
 @pytest.mark.parametrize("shape", [BY_NAME["nested"], BY_NAME["structs"]], ids=lambda shape: shape.name)
 def test_nested_types_arrive_or_are_refused_with_a_remedy(shape: Shape, servers: Servers) -> None:
     for path in study.COMPARED:
-        for name, outcome in moved(study.measured_on(shape, path, ROWS, 1), servers, shape, ROWS).items():
+        for name, outcome in moved(study.measured_on(shape, path, ROWS), servers, shape, ROWS).items():
             assert isinstance(within_limits(outcome), Ok | Skipped), (name, outcome)
 
 
@@ -108,7 +108,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
         for shape in study.SHAPES_OF[given["points"]]
         for size in study.rows_of(shape, given["points"], given["rows"], given["megabytes"], given["seed"])
         for path in study.COMPARED
-        for one in study.measured_on(shape, path, size, study.calls_of(path[1], size))
+        for one in study.measured_on(shape, path, size)
         for number in range(1, given["rounds"] + 1)
     }
     assert set(passes.select("shape", "rows", "technique", "pass").rows()) == planned
@@ -117,42 +117,3 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     assert (good["p50_s"] <= good["p99_s"]).all()
     assert np.allclose(good["rows"] * good["calls"] / good["seconds"], good["rows_per_s"])
     assert good.filter(pl.col("calls") > 1)["peak_rss_bytes"].null_count() == len(good.filter(pl.col("calls") > 1))
-    assert all(study.writeup_blocks(out / "results").values())
-
-
-def of(speeds: dict[tuple[str, str, int], list[float]]) -> pl.DataFrame:
-    """Passes of PostgreSQL writes, in rows/s by round."""
-    rows = [
-        Row(
-            run_id="r", notebook="n", database="postgres", direction="write", technique=name, label=name.upper(),
-            origin="everyday" if name == "e" else "beyond", family="arrow", driver="adbc", frame="polars", rows=size,
-            pass_=number, seconds=size / speed, rows_per_s=speed, bytes_per_s=speed, p50_s=1 / speed, p99_s=2 / speed,
-            dtypes="exact", connections=1, contract="append", shape=shape, calls=1,
-        )
-        for (name, shape, size), every in speeds.items() for number, speed in enumerate(every, 1)
-    ]  # fmt: skip
-    frame = pl.DataFrame([*map(vars, rows)], infer_schema_length=None).rename({"pass_": "pass"})
-    return frame.cast(cast("Any", store.schema_of(Row)))
-
-
-def noisy(speed: float) -> list[float]:
-    return [speed * one for one in (1.0, 1.01, 0.99)]
-
-
-def test_the_fastest_is_an_exact_append_and_names_who_is_tied() -> None:
-    speeds = {
-        ("p", "standard", 1): noisy(100), ("b", "standard", 1): noisy(50), ("e", "standard", 1): noisy(900),
-        ("p", "standard", 100): [90.0, 400, 20], ("b", "standard", 100): [100.0, 10, 300],
-        ("bulk", "standard", 100): noisy(900), ("b", "texts", 10): noisy(7), ("drifted", "texts", 10): noisy(70),
-    }  # fmt: skip
-    passes = of(speeds).with_columns(
-        contract=pl.when(technique=pl.lit("bulk")).then(pl.lit("bulk_load")).otherwise("contract"),
-        dtypes=pl.when(technique=pl.lit("drifted")).then(pl.lit("c:Date:String")).otherwise("dtypes"),
-    )
-    assert [one[2:6] for one in study.rows_table(passes).cells()] == [
-        ["1", "`e`", "", "900"], ["100", "`b`", "p", "100"],
-    ]  # fmt: skip
-    assert [one[1:4] for one in study.fastest_table(passes).cells()] == [
-        ["the standard 13 columns", "100", "`b`"], ["2 long texts", "10", "`b`"],
-    ]  # fmt: skip
-    assert study.answer_text(passes) == "- **PostgreSQL write**: `b` is the fastest, or tied with it, on 2 of 2 tables."

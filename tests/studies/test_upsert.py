@@ -1,4 +1,4 @@
-"""Upserts: what is there afterwards, what others see, what a failure leaves, and what is said of all that."""
+"""Upserts: the rows afterwards, what others see, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies import registry
 from framehaul.studies.registry import UPSERT_STUDY
-from framehaul.studies.upsert import measure, runs, study
+from framehaul.studies.upsert import behaviour, measure, study
 from framehaul.studies.upsert.frames import KEY, Case, base, cases, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row, placed
 from framehaul.studies.upsert.places import Bench, count_beside
@@ -68,7 +68,7 @@ def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
         "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "rounds": 1, "warmup": 0, "seed": 1,
     }  # fmt: skip
     with pytest.raises(ValueError, match=next(iter(given)).upper()):
-        runs.run(**(usual | given))
+        study.run(**(usual | given))
 
 
 @WHOLE
@@ -196,13 +196,13 @@ def passes_of(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def timed(technique: str, seconds: float) -> list[dict[str, Any]]:
-    """Three timed passes of a way."""
+    """Return three timed passes of an upsert."""
     values = {"seconds": seconds, "rows_per_s": 100 / seconds}
     return [row("speed", technique, pass_=number, **values) for number in (1, 2, 3)]
 
 
 def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]:
-    """All rows of a way that is all or nothing, but for what is `changed`."""
+    """Return all rows of an atomic upsert, with some values `changed`."""
     others: dict[str, dict[str, Any]] = {
         "reader": {"seen": "old 5; new 1", "longest_read_s": 0.03, "read_before_s": 0.01},
         "writers": {"errors": "", "lost_rows": 0, "doubled_rows": 0, "mixed_rows": 0},
@@ -216,64 +216,55 @@ def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "whole", "shared"),
-    [({}, True, True), ({"seen": "old 1; rows missing 2"}, False, True), ({"left": "a part"}, False, True),
-     ({"lost_rows": 1}, True, False), ({"doubled_rows": 2}, True, False)],
+    ("wrong", "verdicts"),
+    [
+        ({}, (True, True, True)),
+        ({"seen": "old 1; rows missing 2"}, (False, True, True)),
+        ({"left": "a part"}, (False, True, True)),
+        ({"lost_rows": 1}, (True, False, True)),
+        ({"doubled_rows": 2}, (True, False, True)),
+    ],
     ids=str,
-)  # fmt: skip
-def test_what_is_recommended_kept_its_terms(wrong: dict[str, Any], whole: bool, shared: bool) -> None:
-    passes = passes_of(*good(SAFE, 0.2), *good(FAST, 0.1, **wrong))
-    every = study.advice(passes)
-    assert {one.situation for one in every} == {"few rows into a large table", study.MOSTLY_THERE}
-    for one in every:
-        first = [ways[0]["technique"] for ways in (one.every, one.whole, one.shared)]
-        assert first == [FAST, FAST if whole else SAFE, FAST if shared else SAFE]
-    text = study.answer_text(passes)
-    assert (("; all or nothing: " in text), ("; for several writers: " in text)) == (not whole, not shared)
+)
+def test_verdicts_follow_from_what_was_seen_and_left(wrong: dict[str, Any], verdicts: tuple[bool, ...]) -> None:
+    found = behaviour(passes_of(*good(FAST, 0.1, **wrong), *timed(SAFE, 0.2)))
+    assert found.select("technique", "atomic", "concurrent", "retry_safe").rows() == [(FAST, *verdicts)]
 
 
-def test_what_nobody_saw_in_a_few_reads_is_not_all_or_nothing_against_its_terms() -> None:
-    """A block of each partition is there as soon as it is written, whatever three reads have found."""
-    found = study.manners(passes_of(*good(REPLACING, 0.1), *good(EXCHANGED, 0.2)))
-    assert {one.way.name: (one.whole, one.shared) for one in found} == {
-        REPLACING: (False, True), EXCHANGED: (True, True),
-    }  # fmt: skip
+def test_an_upsert_is_not_atomic_against_its_terms_whatever_was_seen() -> None:
+    """A block of each partition is visible as soon as it is written, even when a few reads miss it."""
+    found = behaviour(passes_of(*good(REPLACING, 0.1), *good(EXCHANGED, 0.2)))
+    assert found.select("technique", "atomic").rows() == [(REPLACING, False), (EXCHANGED, True)]
 
 
-def test_what_was_not_tried_is_recommended_by_nobody_and_what_was_skipped_says_why() -> None:
-    passes = passes_of(*timed(FAST, 0.1))
-    assert all(not one.whole and not one.shared for one in study.advice(passes))
-    assert "all or nothing: none" in study.answer_text(passes)
-    none = {"status": "skipped", "reason": "no driver", "seconds": None, "rows_per_s": None}
-    more = [one | none | {"target_rows": 2_000} for one in timed(SAFE, 0.2)]
-    listing = study.takes_table(passes_of(*timed(FAST, 0.1), *timed(SAFE, 0.2), *more), "postgres")
-    titles = [one.title for one in listing.columns]
-    assert titles == ["upsert", "100 rows into 1,000, 90% there", "100 rows into 2,000, 90% there", "reason"]
-    assert {tuple(row[1:]) for row in listing.cells()} == {
-        ("**100.0 ms**", "", ""), ("200.0 ms", "skipped", "no driver"),
-    }  # fmt: skip
+def test_what_was_skipped_has_no_verdict_and_a_reason() -> None:
+    skipped = {"status": "skipped", "reason": "no driver"}
+    found = behaviour(passes_of(*(one | skipped for one in good(FAST, 0.1, seen=None, left=None, lost_rows=None))))
+    assert found.select("atomic", "concurrent", "retry_safe", "reason").rows() == [(None, None, None, "no driver")]
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
-    [("client killed", (False, True, False)), ("reader", (False, True, True)), ("writers", (True, False, True)),
-     ("sent twice", (True, True, False))],
-)  # fmt: skip
-def test_one_failure_among_rounds_that_went_well_is_not_passed_over(
-    part: str, said: tuple[bool, bool, bool]
-) -> None:  # fmt: skip
+    ("part", "verdicts"),
+    [
+        ("client killed", (False, True, False)),
+        ("reader", (False, True, True)),
+        ("writers", (True, False, True)),
+        ("sent twice", (True, True, False)),
+    ],
+)
+def test_one_failed_pass_makes_a_verdict_false(part: str, verdicts: tuple[bool, ...]) -> None:
     wrong = {"status": "failed", "reason": "no", "pass_": 2}
-    (one,) = study.manners(passes_of(*good(FAST, 0.1), row(part, FAST, **wrong)))
-    assert (one.whole, one.shared, one.again, one.reasons) == (*said, "no")
-    alone = [row(part, FAST, **wrong), *(one for one in good(FAST, 0.1) if one["part"] != part)]
-    (one,) = study.manners(passes_of(*alone))
-    assert (one.whole, one.shared, one.again) == said
+    alone = [one for one in good(FAST, 0.1) if one["part"] != part]
+    for others in (good(FAST, 0.1), alone):
+        found = behaviour(passes_of(*others, row(part, FAST, **wrong)))
+        assert found.select("atomic", "concurrent", "retry_safe", "reason").rows() == [(*verdicts, "no")]
 
 
-def test_errors_of_all_rounds_and_rows_of_the_worst_are_said_of_two_writers() -> None:
+def test_errors_of_all_rounds_and_rows_of_the_worst_are_those_of_two_writers() -> None:
     bad = {"lost_rows": 3, "errors": "psycopg.DeadlockDetected 1, psycopg.UniqueViolation 2", "pass_": 2}
-    (one,) = study.manners(passes_of(*good(FAST, 0.1, errors="psycopg.UniqueViolation 1"), row("writers", FAST, **bad)))
-    assert one.two_at_once == "psycopg.DeadlockDetected 1, psycopg.UniqueViolation 3; lost 3"
+    rows = *good(FAST, 0.1, errors="psycopg.UniqueViolation 1"), row("writers", FAST, **bad)
+    found = behaviour(passes_of(*rows)).select("errors", "lost_rows").row(0)
+    assert found == (["psycopg.DeadlockDetected", "psycopg.UniqueViolation"], 3)
 
 
 def test_a_run_that_goes_on_warms_up_again(
@@ -283,33 +274,20 @@ def test_a_run_that_goes_on_warms_up_again(
     warm: list[tuple[Case, int]] = []
     finished = Case(100, 5, 90)
 
-    def measured(trial: runs.Trial, _: Any, __: Any, warmup: int, ___: int, ____: Any) -> bool:
-        if trial.part == "speed" and trial.ways[0].database == "postgres":
+    def measured(trial: study.Trial, _: Any, __: Any, warmup: int, ___: int, ____: Any) -> bool:
+        if trial.part == "speed" and trial.upserts[0].database == "postgres":
             warm.append((trial.case, warmup))
         return trial.case != finished
 
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setattr(runs.Trial, "run", measured)
-    runs.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", rounds=1, warmup=1, seed=1)
+    monkeypatch.setattr(study.Trial, "run", measured)
+    study.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", rounds=1, warmup=1, seed=1)
     assert warm == [(finished, 1), (Case(200, 5, 90), 1), (Case(300, 5, 90), 0)]
 
 
-def test_a_table_that_takes_long_to_make_is_measured_once_and_nothing_is_advised_of_it() -> None:
-    most = runs.MOST_REPEATED_ROWS
-    assert [runs.passes_of(Case(rows, 1, 0), 6) for rows in (most, most + 1)] == [6, 1]
+def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
+    most = study.MOST_REPEATED_ROWS
+    assert [study.passes_of(Case(rows, 1, 0), 6) for rows in (most, most + 1)] == [6, 1]
     quick, reference = (registry.values(UPSERT_STUDY, preset, {}) for preset in ("quick", "reference"))
-    assert 0 < 20 * runs.patience(quick) < runs.patience(reference)
-    speed = timed(FAST, 0.1)
-    once = speed[0] | {"target_rows": 9_000}
-    assert {one.case.target_rows for one in study.advice(passes_of(*speed, once))} == {1_000}
-    assert {one.case.target_rows for one in study.advice(passes_of(speed[0], once))} == {9_000}
-
-
-def test_situations_are_of_the_cases_that_were_measured() -> None:
-    found = study.situations([Case(10, 5, 0), Case(10, 5, 90), Case(100, 1, 90)])
-    assert [*found.values()] == [Case(100, 1, 90), Case(10, 5, 90), Case(10, 5, 0)]
-    for shares, other in (((90,), study.MOSTLY_NEW), ((0, 10), study.MOSTLY_THERE)):
-        known = [Case(10, 5, share) for share in shares]
-        assert study.situations([*known, Case(100, 1, 90)]).keys() == found.keys() - {other}
-    assert study.situations([]) == {}
+    assert 0 < 20 * study.patience(quick) < study.patience(reference)

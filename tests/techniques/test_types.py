@@ -29,6 +29,7 @@ from framehaul.data.schema import (
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
+from framehaul.studies.fidelity.shapes import SLICED
 from framehaul.studies.fidelity.trial import Cell, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_write import check_nested
@@ -109,7 +110,7 @@ MORE_CASES = (
     Case("two bytes", (Column("value", T.ENUM, nullable=True, exactly=TWO_BYTES),),
          (pa.array(["text 1", "text 300", None, "text 128"]),), databases=("clickhouse",)),
     Case("of one size", (Column("value", T.FIXED_LIST, nullable=True),),
-         (pa.array([[1, 1], None, [3, 3]], pa.list_(pa.float64(), 2)),), databases=("postgres",), sliced=True),
+         (pa.array([[1, 1], None, [3, 3]], pa.list_(pa.float64(), 2)),), databases=("postgres",), shapes=SLICED),
 )  # fmt: skip
 
 

@@ -194,23 +194,27 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
 
 def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
     """Call the technique, within what replaces the rows that are there."""
-    from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow, to_arrow
-    from framehaul.techniques.registry import named
-    from framehaul.techniques.replacing import emptied
-
     if isinstance(client, HttpConnection):
+        from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow, to_arrow
+
         if token:
             insert_arrow(client, relation, to_arrow(frame, relation), insert_deduplication_token=token)
             return
-        chosen = named("clickhouse", "write", choice.technique)
         room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     else:
-        chosen = named("postgres", "write", choice.technique)
-        room = emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
-    if chosen.frame == "polars" and not isinstance(frame, pl.DataFrame):
+        room = _emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
+    if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(pa.Table.from_pandas(frame, preserve_index=False), relation)
     with room as table:
-        chosen.function(client, table, frame)
+        choice.function(client, table, frame)
+
+
+@contextlib.contextmanager
+def _emptied(connection: psycopg.Connection[Any], table: Relation) -> Iterator[Relation]:
+    """Empty a table of PostgreSQL; its rows are there again where the block fails, because it is one transaction."""
+    with connection.transaction():
+        connection.execute(f"TRUNCATE {table.postgres_name}".encode())
+        yield table
 
 
 def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Table:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 from framehaul.api.lookup import Relation, Target
+from framehaul.data.schema import NO_NATIVE
 from framehaul.errors import TableError
-from framehaul.techniques.beyond.clickhouse_write import NO_NATIVE
 from framehaul.techniques.contract import (
     APPEND,
     REPLACED_BESIDE,
@@ -19,6 +21,11 @@ from framehaul.techniques.contract import (
 
 type Mode = Literal["append", "replace", "upsert"]
 MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
+MODULES = (
+    ("framehaul.techniques.beyond.postgres_write", "framehaul.techniques.upsert.postgres_write"),
+    ("framehaul.techniques.beyond.clickhouse_write", "framehaul.techniques.upsert.clickhouse_write"),
+)
+"""Where the techniques for PostgreSQL and for ClickHouse are."""
 FEW_ROWS = 10_000
 """Below it sorting by the key, or compiled loops, gain less than they cost."""
 
@@ -30,6 +37,16 @@ class Choice:
     technique: str
     reason: str
     terms: Contract | None = None
+
+    @property
+    def function(self) -> Callable[..., None]:
+        """The function of the technique, whose module alone is imported: others load drivers that it does not need."""
+        for module in MODULES[self.technique.partition("_")[2].startswith(("http_client",))]:
+            if function := getattr(import_module(module), self.technique, None):
+                return function  # type: ignore[no-any-return]
+        raise TableError(
+            f"technique={self.technique!r}: name one over psycopg (pgpq) or http.client, as explain() does"
+        )
 
     def __str__(self) -> str:
         lines = [self.technique, self.reason]

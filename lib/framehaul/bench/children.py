@@ -1,4 +1,4 @@
-"""Processes of their own, forked from one that has imported what they need: to start one takes milliseconds."""
+"""Child processes, forked from one that has imported their modules: starting one takes milliseconds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from framehaul.bench.meter import map_libraries
 from framehaul.bench.passes import describe
 
 GRACE_SECONDS = 2
-"""How long a child may take to end by itself when nobody asks any more."""
+"""The time that a child has to end by itself after its connection is closed."""
 
 type Work = Callable[..., None]
-"""What a child does; its first argument is the connection to who started it."""
+"""The function of a child; its first argument is the connection to the parent."""
 
 
 class ChildError(RuntimeError):
-    """A child ended before its time; the message is what it raised, in one line."""
+    """A child ended early; the message is its error, in one line."""
 
 
 def context(*imported: str) -> ForkServerContext:
-    """Where children come from: a server that has imported these modules, and forks without any thread of ours."""
+    """Return a context whose children have imported these modules; they inherit none of this process's threads."""
     wanted = multiprocessing.get_context("forkserver")
     wanted.set_forkserver_preload([__name__, *imported])
     return wanted
@@ -34,9 +34,9 @@ def context(*imported: str) -> ForkServerContext:
 
 @contextmanager
 def ended_with_the_block() -> Iterator[None]:
-    """The server of children ends with the block, and its directory goes: a notebook's kernel is killed in the end.
+    """End the fork server, and remove its directory, at the end of the block.
 
-    Python does both when it ends by itself, and offers no other way.
+    Python does that when it exits, but a notebook's kernel is killed. There is no public function for it.
     """
     try:
         yield
@@ -49,36 +49,36 @@ def ended_with_the_block() -> Iterator[None]:
 
 
 class Child:
-    """A child at work, and the connection to it."""
+    """A running child process and the connection to it."""
 
     def __init__(self, name: str, process: BaseProcess, connection: Connection) -> None:
         self._name, self._process, self._connection = name, process, connection
-        self._ended: str | None = None
+        self._error: str | None = None
 
     def tell(self, request: object) -> None:
-        """Send a request, for whose answer nobody waits here."""
-        if self._ended is None:
-            with suppress(BrokenPipeError):  # what it raised is there to be received
+        """Send a request without waiting for an answer."""
+        if self._error is None:
+            with suppress(BrokenPipeError):  # `receive` raises the child's error
                 self._connection.send(request)
 
     def ask(self, request: object) -> Any:
-        """What it answers; raises ChildError."""
+        """Send a request and return the answer; raise ChildError."""
         self.tell(request)
         return self.receive()
 
     @property
     def has_answered(self) -> bool:
-        """Whether there is an answer to receive, or it has ended."""
+        """True when there is an answer to receive, or the child has ended."""
         return self._connection.poll()
 
     def kill(self) -> None:
-        """Kill it: it can tidy up nothing."""
+        """Kill the child, without any cleaning up."""
         self._process.kill()
         self._process.join()
 
     def receive(self) -> Any:
-        """What it sends next; raises ChildError, again and again, where it has ended before."""
-        if self._ended is None:
+        """Return the next answer; raise ChildError, every time, when the child has ended early."""
+        if self._error is None:
             try:
                 answer = self._connection.recv()
             except (EOFError, ConnectionResetError):
@@ -86,38 +86,38 @@ class Child:
                 answer = ChildError(f"the process of {self._name} ended with {self._process.exitcode}")
             if not isinstance(answer, ChildError):
                 return answer
-            self._ended = str(answer)
-        raise ChildError(self._ended)
+            self._error = str(answer)
+        raise ChildError(self._error)
 
 
 @contextmanager
 def child(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Iterator[Child]:
-    """A child that works for as long as the block lasts."""
+    """Run a child while the block lasts."""
     ours, theirs = where.Pipe()
-    process = where.Process(target=_told, args=(work, theirs, *arguments))
+    process = where.Process(target=_work, args=(work, theirs, *arguments))
     process.start()
     theirs.close()
     try:
         yield Child(name, process, ours)
     finally:
-        ours.close()  # which ends one that waits to be asked
+        ours.close()  # a child that waits for a request ends
         process.join(GRACE_SECONDS)
         process.kill()
         process.join()
 
 
 def answer_of(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Any:
-    """What a child sends that is started for it alone; raises ChildError."""
+    """Run a child and return its first answer; raise ChildError."""
     with child(where, name, work, *arguments) as one:
         return one.receive()
 
 
-def _told(work: Work, connection: Connection, *arguments: object) -> None:
-    """Work, and send what it raises in place of an answer."""
+def _work(work: Work, connection: Connection, *arguments: object) -> None:
+    """Call `work` and send its error, if any, as an answer."""
     map_libraries()
     try:
         work(connection, *arguments)
-    except EOFError:  # nobody asks any more
+    except EOFError:  # the parent has closed the connection
         return
-    except Exception as error:  # noqa: BLE001  raised again by who receives it
+    except Exception as error:  # noqa: BLE001  `receive` raises it
         connection.send(ChildError(describe(error)))

@@ -1,4 +1,4 @@
-"""The runs that are committed beside the code: the writeup shows them."""
+"""The runs that are committed to the repository, which the writeup shows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from framehaul.settings import PROJECT
 
 RUN = PROJECT / "results"
-"""The reference run: of all studies, at `PRESET=reference`; `make all` in this directory puts its own in its place."""
+"""The reference run, of all studies at `PRESET=reference`; `make all` in this directory replaces it."""
 MACHINES = PROJECT / "machines"
-"""Of machines, `<name>/<date>/`: results and environment.json."""
+"""Runs of other machines, `<name>/<date>/`: results and environment.json."""
 
 
 def runs() -> list[Path]:
-    """The results directories of all kept runs, the latest of a machine first."""
+    """Return the results directories of other machines' runs, the latest of a machine first."""
     return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)

@@ -1,13 +1,14 @@
 """Compare two runs: which techniques became slower or wrong from A to B, and what else differs between the runs.
 
-A technique is slower in B, or faster, where its passes do not overlap and the rule of `bench.ratios` shows it: of
-comparisons of runs in which nothing differs, one in twenty at most marks anything.
+A technique is slower or faster in B when its passes do not overlap and the rule of `bench.ratios` shows it: at most one
+in twenty comparisons of runs that do not differ marks anything.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +22,23 @@ from framehaul.bench.store import EXACT
 from framehaul.errors import ResultsError
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
-"""What has to be the same for two sets of passes to be compared; each study runs under conditions of its own."""
+"""Two sets of passes are compared when these are the same; each study measures under conditions of its own."""
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
-"""Of each run; with fewer, nothing is said of a technique's speed."""
+"""The minimum of passes in each run for a verdict on speed."""
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
+FIGURES = ("median_rows_per_s", "min_rows_per_s", "max_rows_per_s")
+SCHEMA: dict[str, type[pl.DataType]] = {
+    **{name: store.SCHEMA[name] for name in (*KEY, "label", "origin", "family", "driver", "frame")},
+    "passes": pl.Int64,
+    **dict.fromkeys(FIGURES, pl.Float64),
+    "passes_b": pl.Int64,
+    **{f"{name}_b": pl.Float64 for name in FIGURES},
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64),
+    **dict.fromkeys(("verdict", "why"), pl.String),
+}
+"""The columns of `Comparison.rows`."""
 
 
 class ComparisonError(ResultsError):
@@ -35,7 +47,7 @@ class ComparisonError(ResultsError):
 
 @dataclass(frozen=True)
 class Run:
-    """The passes of a run's techniques, where and with what they were made, and the names of unfinished files."""
+    """The passes of a run's techniques, its metadata, and the names of unfinished files."""
 
     name: str
     passes: pl.DataFrame
@@ -45,52 +57,45 @@ class Run:
     @cached_property
     def statistics(self) -> pl.DataFrame:
         """One row per study, technique and size, with the `rows_per_s` of its passes."""
-        speeds = self.passes.filter(status="ok").group_by(KEY).agg(
-            "rows_per_s"
-        )  # fmt: skip
+        speeds = self.passes.filter(status="ok").group_by(KEY).agg("rows_per_s")
         return statistics.statistics(self.passes, KEY).join(speeds, on=KEY, how="left", maintain_order="left")
 
 
 def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
-    """The run in a directory that `make all` wrote (OUT), in the results directory of one, or in one CSV file of it.
+    """Read the run in a directory that `make all` wrote (OUT), in its results directory, or in one CSV file of it.
 
-    `files` are the names of those whose rows are passes of techniques.
-
-    Raises ResultsError, naming the path, when there is no complete run of techniques.
+    `files` are the names of those whose rows are passes of techniques. Raises ResultsError, naming the path, when there
+    is no complete run of techniques.
     """
-    if path.is_file():
-        if path.name.endswith(".partial.csv"):
-            raise ResultsError(f"{path} is what an interrupted run left; give a complete file, or run again")
-        return _run(name or path.name, path.parent, [path], ())
-    if not path.is_dir():
+    if path.name.endswith(".partial.csv") and path.is_file():
+        raise ResultsError(f"{path} is what an interrupted run left; give a complete file, or run again")
+    if not path.exists():
         raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
-    directory = path / "results" if (path / "results").is_dir() else path
-    paths = [file for one in files if (file := directory / one).exists()]
-    unfinished = tuple(
-        stem for one in files if (directory / f"{(stem := one.removesuffix('.csv'))}.partial.csv").exists()
-    )
+    unfinished: tuple[str, ...] = ()
+    if path.is_file():
+        name, directory, paths = name or path.name, path.parent, [path]
+    else:
+        name, directory = name or str(path), path / "results" if (path / "results").is_dir() else path
+        paths = [directory / one for one in files if (directory / one).exists()]
+        stems = (one.removesuffix(".csv") for one in files)
+        unfinished = tuple(stem for stem in stems if (directory / f"{stem}.partial.csv").exists())
     if not paths:
         left = f", only what an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
         raise ResultsError(
             f"{path} holds no results of techniques{left}; give a directory that make all wrote, or run make all there"
         )
-    return _run(name or str(path), directory, paths, unfinished)
-
-
-def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, ...]) -> Run:
-    passes = pl.concat([store.read(file) for file in files])
+    passes = pl.concat([store.read(file) for file in paths])
     if passes.is_empty():
-        raise ResultsError(f"{files[0]} holds no passes; run again the notebook that writes it")
+        raise ResultsError(f"{paths[0]} holds no passes; run again the notebook that writes it")
     return Run(name, passes, store.read_metadata(directory), unfinished)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of comparing two runs.
+    """The result of comparing two runs.
 
-    `rows` has a row for each study, technique and size, regressions first: KEY and what the techniques are; passes,
-    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, verdict and
-    why.
+    `rows` has a row for each study, technique and size, regressions first: KEY and the technique's columns; passes,
+    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, verdict, why.
     """
 
     a: Run
@@ -99,14 +104,14 @@ class Comparison:
     drift: float | None
     """The median ratio of the techniques that have a speed in both runs; None without one."""
     compared: int
-    """Of how many techniques and sizes the speeds are compared."""
+    """The number of techniques and sizes whose speeds are compared."""
     warnings: list[str]
-    """What makes the speeds of the runs differ, or keeps something out of the comparison."""
+    """Differences that change speeds, and passes that are left out."""
     changes: list[str]
-    """What else differs, as `psycopg 3.3.1 -> 3.3.2`."""
+    """Other differences, such as `psycopg 3.3.1 -> 3.3.2`."""
 
     def count(self, verdict: Verdict) -> int:
-        """How many rows have this verdict."""
+        """Return the number of rows with this verdict."""
         return len(self.rows.filter(verdict=verdict))
 
     @property
@@ -120,191 +125,148 @@ class Comparison:
 def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     """Compare B with A, all techniques or those that are `wanted`: `copy_binary`, `driver=psycopg direction=read`.
 
-    Each word has to be in a technique's name, or to be a column and its value. Raises ComparisonError when nothing can
-    be compared.
+    Each word is a part of a technique's name, or a column and its value. Raises ComparisonError when nothing can be
+    compared.
     """
     both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
-    # A study that only one of them made is said once, not technique by technique.
+    # A study that only one run has is a warning, not a row for each technique.
     studies = set(a.passes["notebook"]) & set(b.passes["notebook"])
     both = both.filter(pl.col("notebook").is_in(studies)).with_columns(
         pl.coalesce(f"{name}_b", name).alias(name) for name in ("label", "origin", "family", "driver", "frame")
     )
-    timed = both.filter(pl.col("median_rows_per_s").is_not_null() & pl.col("median_rows_per_s_b").is_not_null())
-    if both.filter(pl.col("status").is_not_null() & pl.col("status_b").is_not_null()).is_empty():
+    if both.drop_nulls(["status", "status_b"]).is_empty():
         raise ComparisonError(
             f"{a.name} ({_sizes(a)}) and {b.name} ({_sizes(b)}) share no technique at the same size; "
             "compare runs of the same notebooks with the same ROWS"
         )
-    over = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
-    drift = float(np.median(over)) if len(over) else None
+    both = both.with_columns(ratio=pl.col("median_rows_per_s_b") / pl.col("median_rows_per_s"))
     chosen = _chosen(both, wanted)
-    told = _told(_enough(chosen))
-    rows = [_row(row, told.get(_key(row))) for row in chosen.to_dicts()]
+    enough = chosen.drop_nulls("ratio").filter(pl.min_horizontal("passes", "passes_b") >= LEAST_PASSES)
+    speeds = _compared(enough.to_dicts())
+    rows = [_judged(row, speeds) for row in chosen.to_dicts()]
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
     table = pl.DataFrame(rows, schema=SCHEMA).sort(
         pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
-    warnings, changes = _differences(a, b)
-    return Comparison(a, b, table, drift, len(told), warnings, changes)
-
-
-SCHEMA: dict[str, type[pl.DataType]] = {
-    **{name: store.SCHEMA[name] for name in (*KEY, "label", "origin", "family", "driver", "frame")},
-    **{
-        f"{name}{run}": kind
-        for run in ("", "_b")
-        for name, kind in (("passes", pl.Int64), ("median_rows_per_s", pl.Float64), ("min_rows_per_s", pl.Float64),
-                           ("max_rows_per_s", pl.Float64))
-    },
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64),
-    "verdict": pl.String, "why": pl.String,
-}  # fmt: skip
-"""The columns of `Comparison.rows`."""
-
-
-def _enough(timed: pl.DataFrame) -> pl.DataFrame:
-    """Those with a speed and passes enough in both runs."""
-    speeds = pl.col("median_rows_per_s").is_not_null() & pl.col("median_rows_per_s_b").is_not_null()
-    return timed.filter(speeds & (pl.min_horizontal("passes", "passes_b") >= LEAST_PASSES))
-
-
-@dataclass(frozen=True)
-class Told:
-    """What two runs show of a technique: B's speed over A's, between which ends it is, and what is said of it."""
-
-    ratio: float
-    low: float
-    high: float
-    speed: str
-    """`slower`, `faster`, or nothing."""
-
-
-def _told(enough: pl.DataFrame) -> dict[tuple[Any, ...], Told]:
-    """Return what the passes show of each technique, by its KEY; the rule counts all of them as one page."""
-    told: dict[tuple[Any, ...], Told] = {}
-    rows = enough.to_dicts()
-    speeds = [(np.log(row["rows_per_s_b"]), np.log(row["rows_per_s"])) for row in rows]
-    page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in speeds]
-    signs = ratios.signs(page, [1] * len(page))
-    for row, (after, before), one, (error, degrees), sign in zip(
-        rows, speeds, page, ratios.errors(page), signs, strict=True
-    ):
-        reach = ratios.quantile(degrees) * error
-        apart = after.max() < before.min() or after.min() > before.max()
-        speed = {-1: "slower", 0: "", 1: "faster"}[sign if apart else 0]
-        middle, low, high = (math.exp(one.middle + at) for at in (0, -reach, reach))
-        told[_key(row)] = Told(middle, low, high, speed)
-    return told
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in KEY)
+    drift = float(np.median(both["ratio"].drop_nulls().to_numpy())) if both["ratio"].count() else None
+    differences = [*_differences(a, b)]
+    warnings, changes = ([text for is_warning, text in differences if is_warning is wanted] for wanted in (True, False))
+    return Comparison(a, b, table, drift, len(speeds), warnings, changes)
 
 
 def _sizes(run: Run) -> str:
-    """Which studies there are at which sizes: `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
+    """Return the sizes of each study, as `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
     sizes = run.passes.group_by("notebook").agg(pl.col("rows").unique().sort()).sort("notebook")
     return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in counts)} rows" for name, counts in sizes.rows())
 
 
-def conditions(wanted: str) -> dict[str, pl.Expr]:
-    """What each word asks of the rows of techniques; raises ComparisonError for a column that is not in FILTERS."""
-    found = {}
+def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
+    """Return the rows that every word of `wanted` selects; raise ComparisonError when there are none."""
+    chosen = both
     for word in wanted.replace(",", " ").split():
         column, equals, value = word.partition("=")
         if equals and column not in FILTERS:
             raise ComparisonError(f"TECHNIQUES: {column!r} is not known; give one of {', '.join(FILTERS)}")
-        found[word] = pl.col(column) == value if equals else pl.col("technique").str.contains(word, literal=True)
-    return found
-
-
-def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
-    chosen = both
-    for word, condition in conditions(wanted).items():
-        chosen = chosen.filter(condition)
+        chosen = chosen.filter(
+            pl.col(column) == value if equals else pl.col("technique").str.contains(word, literal=True)
+        )
         if chosen.is_empty():
-            column, equals, _ = word.partition("=")
             known = f"; there are {', '.join(sorted(set(both[column])))}" if equals else ""
             raise ComparisonError(f"TECHNIQUES={wanted!r} fits no technique in these runs at {word!r}{known}")
     return chosen
 
 
-def _row(row: dict[str, Any], told: Told | None) -> dict[str, Any]:
-    """One technique: its ratio where both runs have a speed, and what is to be said."""
-    columns = {name: row.get(name) for name in SCHEMA}
-    before, after = row["status"], row["status_b"]
+type Key = tuple[Any, ...]
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return tuple(row[name] for name in KEY)
+
+
+def _compared(rows: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    """Return the ratio, its interval and `slower`, `faster` or nothing of each row; all rows are judged together."""
+    logs = [(np.log(row["rows_per_s_b"]), np.log(row["rows_per_s"])) for row in rows]
+    page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in logs]
+    signs = ratios.signs(page, [1] * len(page))
+    compared = {}
+    for row, (after, before), one, (error, degrees), sign in zip(
+        rows, logs, page, ratios.errors(page), signs, strict=True
+    ):
+        reach = ratios.quantile(degrees) * error
+        overlap = after.max() >= before.min() and after.min() <= before.max()
+        compared[_key(row)] = {
+            "ratio": math.exp(one.mean),
+            "ratio_low": math.exp(one.mean - reach),
+            "ratio_high": math.exp(one.mean + reach),
+            "speed": {-1: "slower", 0: "", 1: "faster"}[0 if overlap else sign],
+        }
+    return compared
+
+
+def _judged(row: dict[str, Any], speeds: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+    """Return a row of the result, with verdict and why."""
+    before, after, speed = row["status"], row["status_b"], speeds.get(_key(row), {})
     if before is None or after is None:
         status, reason = (before, row["reason"]) if after is None else (after, row["reason_b"])
+        verdict = "new" if before is None else "gone"
         why = "" if status == "ok" else f"{status}: {reason}"
-        return columns | {"verdict": "new" if before is None else "gone", "why": why}
-    if before != "ok" or after != "ok":
-        change = f"{before} -> {after}" if before != after else f"{after} in both"
+    elif before != "ok" or after != "ok":
         verdict = {("ok", "failed"): "regression", ("failed", "ok"): "improvement"}.get((before, after), "not compared")
-        return columns | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
-    if told is None:
-        columns["ratio"] = row["median_rows_per_s_b"] / row["median_rows_per_s"]
+        change = f"{before} -> {after}" if before != after else f"{after} in both"
+        why = change if after == "ok" else f"{change}: {row['reason_b']}"
     else:
-        columns |= {"ratio": told.ratio, "ratio_low": told.low, "ratio_high": told.high}
-    verdict, why = _judged(row, told)
-    return columns | {"verdict": verdict, "why": why}
+        was, now = row["dtypes"], row["dtypes_b"]
+        drifted = f"dtypes {was} -> {now}" if was != now else ""
+        few = "" if speed else f"too few passes: {row['passes']} and {row['passes_b']}"
+        why = "; ".join(filter(None, (speed.get("speed"), drifted, few)))
+        if speed.get("speed") == "slower" or (drifted and was == EXACT):
+            verdict = "regression"
+        elif speed.get("speed") == "faster" or (drifted and now == EXACT):
+            verdict = "improvement"
+        else:
+            verdict = "not compared" if few else "no difference seen"
+    found = {**row, **speed, "verdict": verdict, "why": why}
+    return {name: found.get(name) for name in SCHEMA}
 
 
-def _judged(row: dict[str, Any], told: Told | None) -> tuple[Verdict, str]:
-    """What becomes of a technique that was right in both runs."""
-    was, now = row["dtypes"], row["dtypes_b"]
-    drifted = f"dtypes {was} -> {now}" if was != now else ""
-    speed = told.speed if told else ""
-    few = "" if told else f"too few passes: {row['passes']} and {row['passes_b']}"
-    why = "; ".join(filter(None, (speed, drifted, few)))
-    if speed == "slower" or (drifted and was == EXACT):
-        return "regression", why
-    if speed == "faster" or (drifted and now == EXACT):
-        return "improvement", why
-    return ("not compared" if few else "no difference seen"), why
-
-
-def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
-    """What differs between the runs beside the speeds: what is a warning, and what is not."""
-    warnings: list[str] = []
-    changes: list[str] = []
-    for run, other in ((a, b), (b, a)):
-        which = "A" if run is a else "B"
+def _differences(a: Run, b: Run) -> Iterator[tuple[bool, str]]:
+    """Yield what differs between the runs besides the speeds, and whether it is a warning."""
+    for which, run, other in (("A", a, b), ("B", b, a)):
         if "machine" not in run.metadata:
-            warnings.append(
-                f"{which} has no environment.json: nobody knows whether machine, servers and libraries differ"
-            )
+            yield True, f"{which} has no environment.json: nobody knows whether machine, servers and libraries differ"
         if run.unfinished:
-            warnings.append(f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out")
+            yield True, f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out"
         if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
-            warnings.append(f"only {which} has {', '.join(alone)}")
-    if "machine" in a.metadata and "machine" in b.metadata:
-        machines = a.metadata["machine"], b.metadata["machine"]
-        known = machines[0].keys() & machines[1].keys()  # an older run has recorded less
-        for name, before, after in _changed(*({name: one[name] for name in one if name in known} for one in machines)):
-            text = f"{name}: {before} -> {after}" if name != "cpu_flags" else f"{name}: not the same"
-            (changes if name == "system" or name.startswith("out_") else warnings).append(f"the machine's {text}")
-        changes += [f"{name} {before} -> {after}" for name, before, after in _changed(*_named(a, b))]
-    notebooks_of: dict[str, list[str]] = {}
+            yield True, f"only {which} has {', '.join(alone)}"
+    yield from _machine_differences(a.metadata, b.metadata)
+    notebooks_of = defaultdict[str, list[str]](list)
     for notebook in sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"])):
-        before, after = (_conditions(run.metadata["runs"][notebook]) for run in (a, b))
-        for name, was, now in _changed(before, after):
-            notebooks_of.setdefault(f"{name}: {was} -> {now}", []).append(notebook)
+        for name, was, now in _changed(*(_conditions(run.metadata["runs"][notebook]) for run in (a, b))):
+            notebooks_of[f"{name}: {was} -> {now}"].append(notebook)
     for text, notebooks in notebooks_of.items():
-        (changes if text.startswith("passes:") else warnings).append(f"{text} ({', '.join(notebooks)})")
-    return warnings, changes
+        yield not text.startswith("passes:"), f"{text} ({', '.join(notebooks)})"
 
 
-def _named(a: Run, b: Run) -> Iterator[dict[str, Any]]:
-    """Versions of each run's libraries, with Python's and the commit."""
-    for run in (a, b):
-        yield {"Python": run.metadata["python"], "commit": run.metadata["commit"], **run.metadata["libraries"]}
+def _machine_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[tuple[bool, str]]:
+    if "machine" in a and "machine" in b:
+        before, after = a["machine"], b["machine"]
+        for name, was, now in _changed(before, after):
+            if name in before and name in after:  # older runs have fewer
+                values = f"{was} -> {now}" if name != "cpu_flags" else "not the same"
+                yield name != "system" and not name.startswith("out_"), f"the machine's {name}: {values}"
+        for name, was, now in _changed(_versions(a), _versions(b)):
+            yield False, f"{name} {was} -> {now}"
 
 
-def _conditions(run_metadata: dict[str, Any]) -> dict[str, Any]:
-    """What a notebook was run with, flat; what changes the speed, and how many passes."""
-    server = run_metadata.get("server", {})
+def _versions(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"Python": metadata["python"], "commit": metadata["commit"], **metadata["libraries"]}
+
+
+def _conditions(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a notebook's run that change speeds, and the number of passes."""
+    server = run.get("server", {})
     return {
-        **{name: run_metadata.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
+        **{name: run.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
         "server version": server.get("version"),
         "server transport": server.get("transport", "TCP"),
         **{f"server setting {name}": value for name, value in server.get("settings", {}).items()},

@@ -1,4 +1,4 @@
-"""Where and with what a run was made: machine, versions, commit. Nothing in it names a path, a host or a user."""
+"""The environment of a run: machine, versions, commit. It contains no path, host or user name."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.techniques.registry import DATABASES
 
-CPU_MODEL = (
-    "vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant", "CPU revision"
-)  # fmt: skip
-"""What tells one model of processor from another, by proc_cpuinfo(5); Arm's names are the last four."""
+CPU_MODEL = ["vendor_id", "cpu family", "model", "stepping"]
+CPU_MODEL += ["CPU implementer", "CPU part", "CPU variant", "CPU revision"]  # of Arm
+"""The lines of proc_cpuinfo(5) that identify a model of processor."""
 DMI = Path("/sys/class/dmi/id")
 OUTPUTS = ("results", "figures", "README.md", "docs")
-"""What runs write into the project that is committed."""
+"""Committed files that runs write."""
 CODE = ("lib", "notebooks")
-"""Where a file counts that was not committed yet."""
+"""Directories in which an untracked file is a change of code."""
 
 
 def metadata(settings: Settings) -> dict[str, Any]:
-    """Machine, operating system, Python, the project's direct dependencies that are installed, and the commit.
+    """Return the machine, Python, the installed direct dependencies and the commit; None for what is unknown.
 
-    It is the same for every run of one set-up; what is different each time, `load` says. What cannot be told is None.
+    It is the same for every run of one set-up.
     """
     return {
         "machine": _machine(settings),
@@ -48,18 +47,14 @@ def metadata(settings: Settings) -> dict[str, Any]:
 
 
 def digest(metadata: Mapping[str, Any]) -> str:
-    """Of machine, Python and libraries: what was made with the same was made in one place with one set of them."""
+    """Return a digest of machine, Python and libraries: runs with the same one are comparable."""
     made_with = {part: metadata[part] for part in ("machine", "python", "libraries")}
     return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def load() -> dict[str, Any]:
-    """How busy the machine is: the load averages of 1, 5 and 15 minutes, with this project's own part in them."""
-    try:
-        averages = [round(one, 2) for one in os.getloadavg()]
-    except OSError:
-        return {"load_average": None}
-    return {"load_average": averages}
+    """Return the load averages of 1, 5 and 15 minutes, which include this project's own load."""
+    return {"load_average": [round(one, 2) for one in psutil.getloadavg()]}
 
 
 def _machine(settings: Settings) -> dict[str, Any]:
@@ -67,7 +62,7 @@ def _machine(settings: Settings) -> dict[str, Any]:
     flags = sorted((cpu.get("flags") or cpu.get("Features") or "").split())
     return {
         "cpu": cpu.get("model name") or (platform.machine() if cpu else platform.processor() or platform.machine()),
-        # Processors of several generations give themselves one name on virtual machines.
+        # On virtual machines, processors of several generations have one name.
         "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in CPU_MODEL if name in cpu) or None,
         "cpu_flags": " ".join(flags) or None,
         "cores": cores(),
@@ -75,7 +70,7 @@ def _machine(settings: Settings) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "vendor": _line(DMI / "sys_vendor"),
         "product": _line(DMI / "product_name"),
-        # Over loopback, too: https://docs.kernel.org/networking/ip-sysctl.html
+        # It applies to loopback too: https://docs.kernel.org/networking/ip-sysctl.html
         "tcp_congestion_control": _line(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         "out_filesystem": _filesystem(settings.out),
         "state_dir_filesystem": _filesystem(settings.state_dir),
@@ -83,12 +78,12 @@ def _machine(settings: Settings) -> dict[str, Any]:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def dependencies() -> list[str]:
-    """Names in the project's lists of dependencies, those of its extras too, without versions."""
+    """Return the names of the project's dependencies, extras included, without versions."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     lines = itertools.chain(project["dependencies"], *project["optional-dependencies"].values())
     return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
@@ -103,7 +98,7 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
 
 
 def _cpu() -> dict[str, str]:
-    """What the kernel says of the first processor; empty where it says nothing, as on other systems than Linux."""
+    """Return the first processor's lines of /proc/cpuinfo; nothing on systems without it."""
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except (OSError, ValueError):
@@ -113,7 +108,7 @@ def _cpu() -> dict[str, str]:
 
 
 def _line(path: Path) -> str | None:
-    """The text of a file of the kernel's; None where it has none, or does not show it to us."""
+    """Return the text of a file of the kernel; None when it is missing, empty or not readable."""
     try:
         return path.read_text().strip() or None
     except (OSError, ValueError):
@@ -121,18 +116,18 @@ def _line(path: Path) -> str | None:
 
 
 def _filesystem(directory: Path) -> str | None:
-    """The file system that a directory is on, or will be."""
+    """Return the type of the file system of a directory that may not exist yet."""
     there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.exists()).resolve()
     mounts = [one for one in psutil.disk_partitions(all=True) if there.is_relative_to(one.mountpoint)]
-    # Of several that are mounted one over the other, the last is what is seen.
+    # When several are mounted on one directory, the last is visible.
     mount = max(reversed(mounts), key=lambda one: len(Path(one.mountpoint).parts), default=None)
     return mount.fstype if mount else None
 
 
 def _commit(out: Path) -> str | None:
-    """The commit that is checked out, with `-dirty` when code differs from it; None outside a checkout.
+    """Return the commit that is checked out, with `-dirty` when code differs from it; None outside a checkout.
 
-    What a run writes may be committed and is no code, else each notebook would find what the one before it wrote.
+    Files that a run writes do not count, even if they are committed: earlier notebooks of the run have written them.
     """
     commit = git("rev-parse", "--short=12", "HEAD")
     if not commit:
@@ -143,28 +138,27 @@ def _commit(out: Path) -> str | None:
     ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
     changed = git("diff", "--relative", "--name-only", "-z", "HEAD", "--", ".", *ours)
     if changed is not None:
-        changed = "".join(name for name in changed.split("\0") if not _says_only_else(name))
+        changed = "".join(name for name in changed.split("\0") if not _same_code(name))
     added = git("ls-files", "--others", "--exclude-standard", "--", *CODE)
     return commit if changed == "" and added == "" else f"{commit}-dirty"
 
 
-def _says_only_else(name: str) -> bool:
-    """Whether a changed file is a notebook with the code that is committed: a run writes its answer into its text."""
+def _same_code(name: str) -> bool:
+    """Return whether a changed file is a notebook with unchanged code: a run writes its answer into the text."""
     if not name.endswith(".ipynb") or not (PROJECT / name).exists():
         return False
     try:
-        texts = git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
-        now, then = (
+        before, after = (
             [cell["source"] for cell in json.loads(text or "")["cells"] if cell["cell_type"] == "code"]
-            for text in texts
+            for text in (git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8"))
         )
     except (ValueError, KeyError, TypeError):
         return False
-    return now == then
+    return before == after
 
 
 def git(*arguments: str) -> str | None:
-    """What git says; None where it fails, or is not there."""
+    """Return the output of git; None when it fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
@@ -175,5 +169,5 @@ def git(*arguments: str) -> str | None:
 
 
 def server_versions(both: Servers) -> dict[str, str]:
-    """The version of each server, by the database's name."""
+    """Return the version of each server, by the database's name."""
     return {name: tables_of(both.of(name)).metadata()["version"] for name in DATABASES}

@@ -1,4 +1,4 @@
-"""What a pass costs besides time: CPU of client, servers and everybody else, page faults, peak memory."""
+"""The cost of a pass besides time: CPU of client, servers and other processes, page faults, peak memory."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ import psutil
 import pyarrow as pa
 
 READINGS = 3
-"""How often a server's processes are looked at where some of them end meanwhile."""
+"""How often the list of a server's processes is read again when some of them end during the reading."""
 RETURN_SECONDS = 1.0
 RETAINED_BYTES = 16 << 20
-"""Polars' allocator returns what was freed within half a second or so, in the background; more than this is waited for.
+"""Polars' allocator returns freed memory in the background, in about half a second; a pass waits for more than this.
 https://jemalloc.net/jemalloc.3.html#opt.dirty_decay_ms"""
 POPULATE_READ = 22
 """MADV_POPULATE_READ of the kernel: https://github.com/torvalds/linux/blob/master/include/uapi/asm-generic/mman-common.h"""
 PROCESS_CLOCK = 2
-"""CPUCLOCK_SCHED: what the scheduler has counted, of all threads, in nanoseconds."""
+"""CPUCLOCK_SCHED: the scheduler's count of all threads, in nanoseconds."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a pass took, in CPU seconds and bytes of memory; None where this system cannot tell, or nobody asked."""
+    """CPU seconds and bytes of memory of a pass; None where they were not asked for or are not known."""
 
     client_cpu_s: float
     server_cpu_s: float | None
     peak_rss_bytes: int | None
     client_system_s: float | None = None
-    """Of the client's CPU, what the kernel took: copying to and from sockets, finding and zeroing memory."""
+    """The kernel's part of the client's CPU: copying to and from sockets, finding and zeroing memory."""
     minor_faults: int | None = None
-    """How often the client touched a page of memory that the kernel had yet to give it."""
+    """Pages of memory that the kernel gave the client on first access."""
     other_cpu_s: float | None = None
-    """CPU that was neither the client's nor its servers', with what the host of a virtual machine kept for itself."""
+    """CPU of all other processes, with the time that the host of a virtual machine did not run it."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """CPU seconds of the cores that this process may use, since the machine started; they come in ticks of 10 ms."""
+    """CPU seconds of the cores that this process may use, since the machine started, in ticks of 10 ms."""
 
     busy_s: float
-    """Of user code and of the kernel, `stolen_s` included, but for interrupts: those are of the packets of a pass."""
+    """User and kernel time, with `stolen_s`, without interrupts, which are a pass's own packets."""
     stolen_s: float
-    """In which a virtual machine wanted to run and its host let others run."""
+    """The time that a virtual machine was ready to run and its host ran others."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What one pass of a technique took; `wire_bytes` and peak memory are those of its warm-up, if it had one."""
+    """The cost of one pass of a technique; `wire_bytes` and peak memory are those of its warm-up, if it had one."""
 
     seconds: float
     usage: Usage
@@ -63,11 +63,11 @@ class Moved:
     wire_bytes: int | None = None
     profile_events: str | None = None
     latencies_s: tuple[float, ...] = ()
-    """Of each of its calls."""
+    """The seconds of each of its calls."""
 
 
 class Meter:
-    """Reads the counters before and after a pass, in this process and in those of servers."""
+    """Reads counters before and after a pass, of this process and of servers."""
 
     def __init__(self, *server_process_ids: int | None) -> None:
         self._servers = [_process(one) for one in server_process_ids]
@@ -76,9 +76,8 @@ class Meter:
     def start(self, *, memory: bool = False, cold: bool = False) -> None:
         """Collect garbage and read all counters.
 
-        `memory` gives free memory back and resets the peak before: such a pass pays for memory that it would find free
-        in a process that has moved something already, so its time says nothing. `cold` only gives free memory back,
-        for a pass whose time is to be that of a process which has moved nothing yet.
+        `cold` gives free memory back before, so that the pass takes the time of a process that has moved nothing yet.
+        `memory` also resets the peak; do not use the time of such a pass.
         """
         gc.collect()
         if memory or cold:
@@ -92,12 +91,12 @@ class Meter:
         self._client_cpu_ns = time.process_time_ns()
 
     def stop(self) -> Usage:
-        """What was used since `start`."""
+        """Return the usage since `start`."""
         client = (time.process_time_ns() - self._client_cpu_ns) / 1e9
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cores = cores_cpu()
         peak_growth = peak_rss_growth(self._rss_bytes)
-        if peak_growth is not None and self._lazy_bytes:  # it may have taken pages that were free, and counted anyhow
+        if peak_growth is not None and self._lazy_bytes:  # it may have reused pages that were still counted
             peak_growth += max(0, self._lazy_bytes - lazily_freed_bytes())
         servers = [
             max(0.0, after - before)
@@ -108,13 +107,16 @@ class Meter:
         if cores and self._cores and servers and len(servers) == len(self._servers):
             other = max(0.0, cores.busy_s - self._cores.busy_s - client - sum(servers))
         return Usage(
-            client_cpu_s=client, server_cpu_s=sum(servers) if servers else None, peak_rss_bytes=peak_growth,
+            client_cpu_s=client,
+            server_cpu_s=sum(servers) if servers else None,
+            peak_rss_bytes=peak_growth,
             client_system_s=usage.ru_stime - self._usage.ru_stime,
-            minor_faults=usage.ru_minflt - self._usage.ru_minflt, other_cpu_s=other,
-        )  # fmt: skip
+            minor_faults=usage.ru_minflt - self._usage.ru_minflt,
+            other_cpu_s=other,
+        )
 
     def _wait_for_memory(self) -> None:
-        """What an earlier pass has freed and the process still holds would hide what the next one takes."""
+        """Wait until freed memory is returned: reusing it would hide what the next pass takes."""
         deadline = time.monotonic() + RETURN_SECONDS
         while _rss_bytes() > self._resting_bytes + RETAINED_BYTES and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -125,12 +127,12 @@ class Meter:
 
 
 def family_cpu_s(parent: psutil.Process) -> float | None:
-    """CPU seconds of a process and its children, those included that have ended; None where it is gone."""
+    """Return the CPU seconds of a process and its children, ended ones included; None when the process has ended."""
     for _ in range(READINGS):
         try:
-            if not parent.is_running():  # or its number is another process's by now
+            if not parent.is_running():  # another process may have its id by now
                 return None
-            # What ends after the list was made has no clock any more: then all is read again.
+            # A process that ends after the list was made has no clock any more: then all are read again.
             children, times = _descendants(parent), parent.cpu_times()
             known = [times.children_user + times.children_system, cpu_s(parent)]
         except psutil.Error:
@@ -145,10 +147,10 @@ def family_cpu_s(parent: psutil.Process) -> float | None:
 
 
 def _descendants(parent: psutil.Process) -> list[int]:
-    """The numbers of all that a process has started and of what those have; raises psutil.NoSuchProcess without it.
+    """Return the ids of all descendants of a process; raise psutil.NoSuchProcess when it has ended.
 
-    The kernel's own lists, where it keeps them, are read until two readings agree, a few times at most: in one a child
-    may be missing while another ends. psutil looks at every process of the machine, before and after each pass.
+    The kernel's lists are read until two readings agree, because a child may be missing while another ends. psutil is
+    the fallback: it reads every process of the machine.
     https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
     """
     try:
@@ -171,9 +173,9 @@ def _listed(process_id: int) -> list[int]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process, of the threads too that it no longer has; raises psutil.NoSuchProcess when it is gone.
+    """Return the CPU seconds of a process, ended threads included; raise psutil.NoSuchProcess when it has ended.
 
-    Linux has a clock of it, in nanoseconds, as clock_getcpuclockid(3) gives its number; /proc has ticks of 10 ms.
+    Linux has a clock per process, in nanoseconds, with the id of clock_getcpuclockid(3); /proc has ticks of 10 ms.
     https://github.com/torvalds/linux/blob/master/include/linux/posix-timers_types.h
     """
     if sys.platform == "linux":
@@ -184,16 +186,15 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def children_cpu_s() -> float:
-    """Return the CPU seconds of all processes that this one has started and that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def cores_cpu() -> Cores | None:
-    """What the cores that this process may use have done so far, by proc_stat(5); None where there is no such count.
+    """Return the CPU time of the cores that this process may use, by proc_stat(5); None without such a count.
 
-    Interrupts are left out: on loopback they are the packets of client and server. Where the kernel does not count
-    them apart, they are in the clocks of whom they interrupted.
+    Interrupts are left out: on loopback they are the packets of client and server.
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
@@ -202,16 +203,16 @@ def cores_cpu() -> Cores | None:
         counts = [[int(word) for word in line.split()[1:9]] for line in lines if line.partition(" ")[0] in ours]
         stolen = sum(count[7] for count in counts)
         busy = sum(user + nice + system for user, nice, system, *_ in counts) + stolen
-    except (OSError, AttributeError, ValueError, IndexError):  # not Linux, or a container that shows something else
+    except (OSError, AttributeError, ValueError, IndexError):  # not Linux, or a container with another file
         return None
     return Cores(busy / per_second, stolen / per_second) if busy else None
 
 
 def settle() -> None:
-    """Take all objects that there are out of the garbage collector's sight, until `gc.unfreeze`.
+    """Exclude all existing objects from garbage collection, until `gc.unfreeze`.
 
-    Walking what a kernel and its libraries hold takes 0.2 s: before every pass, and again on the clock of techniques
-    that make many objects. https://docs.python.org/3/library/gc.html#gc.freeze
+    Traversing the objects of a notebook's kernel takes 0.2 s, before every pass and on the clock of techniques that
+    create many objects. https://docs.python.org/3/library/gc.html#gc.freeze
     """
     gc.collect()
     gc.freeze()
@@ -219,7 +220,7 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def settled() -> Iterator[None]:
-    """`settle`, until the end of the block, or of the one around it."""
+    """Call `settle`, and undo it at the end of the outermost block."""
     within = gc.get_freeze_count() > 0
     settle()
     try:
@@ -230,17 +231,17 @@ def settled() -> Iterator[None]:
 
 
 def give_back_memory() -> None:
-    """Return what Arrow and the C library hold for later to the kernel; Polars' own allocator does so by itself."""
+    """Return free memory of Arrow and the C library to the kernel; Polars' allocator does so by itself."""
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to trim
+        with contextlib.suppress(OSError, AttributeError):  # not glibc
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def reset_peak_rss() -> int | None:
-    """Set the kernel's high-water mark to the present size and return it, in bytes; see clear_refs in proc(5).
+    """Reset the kernel's high-water mark and return it, in bytes; None where that is not possible.
 
-    None where this system cannot tell: the column stays empty.
+    See clear_refs in proc(5).
     """
     try:
         Path("/proc/self/clear_refs").write_text("5")
@@ -250,26 +251,35 @@ def reset_peak_rss() -> int | None:
 
 
 def peak_rss_growth(before: int | None) -> int | None:
-    """By how many bytes the high-water mark is above what `reset_peak_rss` gave; None where one is not known."""
+    """Return the growth of the high-water mark since `reset_peak_rss` returned `before`; None if one is unknown."""
     if before is None or (peak := peak_rss_bytes()) is None:
         return None
     return max(0, peak - before)
 
 
 def peak_rss_bytes() -> int | None:
-    """The high-water mark since the last reset."""
+    """Return the kernel's high-water mark since the last reset; None where there is none."""
+    return _own_bytes("status", "VmHWM:")
+
+
+def lazily_freed_bytes() -> int:
+    """Return the memory that the kernel may take and still counts for this process, by MADV_FREE of madvise(2)."""
+    return _own_bytes("smaps_rollup", "LazyFree:") or 0
+
+
+def _own_bytes(file: str, name: str) -> int | None:
+    """Return a size from a file of /proc/self; None where this system does not have it."""
     try:
-        status = Path("/proc/self/status").read_text()
+        lines = Path(f"/proc/self/{file}").read_text().splitlines()
     except OSError:
         return None
-    line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
-    return None if line is None else int(line.split()[1]) * 1024
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
 
 
 def map_libraries() -> None:
-    """Map every page of the libraries that this process has, as far as the kernel lets it (Linux 5.14 and later).
+    """Map every page of this process's libraries, on Linux 5.14 and later.
 
-    A process that was forked has none of them mapped, and each that it touches would count as memory it takes.
+    A forked process has none of them mapped, and each page it accesses would count as memory that a pass takes.
     https://man7.org/linux/man-pages/man2/madvise.2.html
     """
     if sys.platform != "linux":
@@ -283,27 +293,12 @@ def map_libraries() -> None:
             advise(start, end - start, POPULATE_READ)
 
 
-def lazily_freed_bytes() -> int:
-    """How much of this process's memory the kernel may take and still counts, by MADV_FREE of madvise(2)."""
-    try:
-        rollup = Path("/proc/self/smaps_rollup").read_text()
-    except OSError:
-        return 0  # not Linux, or one from before 4.14
-    return sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("LazyFree:"))
-
-
 def _rss_bytes() -> int:
-    try:
-        return int(psutil.Process().memory_info().rss)
-    except psutil.Error:
-        return 0
+    return int(psutil.Process().memory_info().rss)
 
 
 def _process(process_id: int | None) -> psutil.Process | None:
-    """The process as it is now: another that gets its number later is not taken for it."""
-    if process_id is None:
-        return None
-    try:
-        return psutil.Process(process_id)
-    except psutil.Error:
-        return None
+    """Return a running process; psutil does not confuse it with a later one of the same id."""
+    with contextlib.suppress(psutil.Error):
+        return None if process_id is None else psutil.Process(process_id)
+    return None

@@ -1,4 +1,4 @@
-"""What one pass of anything comes to: its values, or the reason why there are none."""
+"""The outcome of one pass: its values, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from framehaul.errors import UnavailableError, WrongResultError
 
 @dataclass(frozen=True)
 class Ok[V]:
-    """It ran, and what it gave is right."""
+    """The pass ran and its result is right."""
 
     values: V
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """It cannot run here; the reason says what would make it run."""
+    """The pass cannot run here; the reason has the remedy."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """It raised, or what it gave is wrong."""
+    """The pass raised an error, or its result is wrong."""
 
     reason: str
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What Python's tracebacks have in them where a notebook's kernel asks for it."""
+"""Escape sequences in Python's tracebacks, where a notebook's kernel asks for colours."""
 
 type Pass[V] = Ok[V] | Skipped | Failed
 
@@ -45,9 +45,9 @@ type Pass[V] = Ok[V] | Skipped | Failed
 def attempt[V](
     work: Callable[[], V], home: Path | None = None, failures: tuple[type[Exception], ...] = (Exception,)
 ) -> Pass[V]:
-    """What `work` comes to; whatever it raises of `failures` is its result, not the end of a run.
+    """Return the outcome of `work`; errors of `failures` are outcomes, others are raised.
 
-    A reason names files of the directory `home` without it, for where that lies says nothing to a reader.
+    Paths of files in the directory `home` are shortened in reasons.
     """
     try:
         return Ok(work())
@@ -61,26 +61,26 @@ def attempt[V](
 
 
 def columns_of(outcome: Pass[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of a row of results that say how a pass ended: status, reason, and its values."""
+    """Return the columns of a row of results that follow from an outcome: values, status, reason."""
     if isinstance(outcome, Ok):
         return {**outcome.values, "status": "ok", "reason": None}
     return {"status": "skipped" if isinstance(outcome, Skipped) else "failed", "reason": outcome.reason}
 
 
 def right[V](values: V, wrong: str | None) -> V:
-    """The values, when nothing is `wrong` with them; else raises WrongResultError, which says what."""
+    """Return the values; raise WrongResultError with the text `wrong` unless it is empty."""
     if wrong:
         raise WrongResultError(wrong)
     return values
 
 
 def last_line(written: str, otherwise: str) -> str:
-    """The last line that a process has written, which mostly says why it ended; `otherwise` where it wrote none."""
+    """Return the last line of a process's output, which mostly says why it ended; `otherwise` without output."""
     return next(reversed(COLOURS.sub("", written).strip().splitlines()), otherwise)
 
 
 def describe(error: BaseException) -> str:
-    """One line of what went wrong, with the server's own words when it sent some; what no file can hold is escaped."""
+    """Return an error in one line, with the server's response where it sent one; text that is no UTF-8 is escaped."""
     text: Any = str(error)
     if isinstance(error, urllib.error.HTTPError):
         text = error.read().decode(errors="replace") or text
@@ -91,16 +91,16 @@ def describe(error: BaseException) -> str:
 
 
 class PanicError(RuntimeError):
-    """A library in Rust panicked, which in Python is an error that no `except Exception` sees."""
+    """A library in Rust panicked, which raises an error that `except Exception` does not catch."""
 
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Raises PanicError where the block ends by a panic."""
+    """Raise PanicError when the block ends by a panic."""
     try:
         yield
     except BaseException as error:
-        # pyo3's, which it gives no name in any module: https://docs.rs/pyo3/latest/pyo3/panic/struct.PanicException.html
+        # pyo3's exception is in no module: https://docs.rs/pyo3/latest/pyo3/panic/struct.PanicException.html
         if type(error).__name__ != "PanicException":
             raise
         raise PanicError(describe(error)) from error

@@ -1,4 +1,4 @@
-"""A run as it goes: its passes are written as they end, what is known of it at its end."""
+"""Record the passes of a run while it runs, and its metadata at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,55 +15,68 @@ import polars as pl
 from tqdm import tqdm
 
 from framehaul.bench import environment, store
-from framehaul.bench.meter import cores_cpu, settled
+from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
+from framehaul.bench.rounds import Log
 from framehaul.bench.times import Times
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from pathlib import Path
 
-    from framehaul.bench.meter import Moved
+    from _typeshed import DataclassInstance
 
 
 def which(technique: Technique) -> dict[str, Any]:
-    """The columns that say which technique a row is about."""
+    """Return the columns that identify a technique."""
     return {
-        "database": technique.database, "direction": technique.direction, "technique": technique.name,
-        "label": technique.label, "origin": technique.origin, "family": technique.family, "frame": technique.frame,
-    }  # fmt: skip
+        "database": technique.database,
+        "direction": technique.direction,
+        "technique": technique.name,
+        "label": technique.label,
+        "origin": technique.origin,
+        "family": technique.family,
+        "frame": technique.frame,
+    }
 
 
 def result(
     run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: Pass[Moved]
 ) -> store.Result:
-    """A pass as a row of results; what was not measured is None."""
-    values: dict[str, Any] = {}
-    if isinstance(outcome, Ok):
-        moved = outcome.values
-        values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
-        del values["usage"], values["latencies_s"]
-    ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
+    """Return a pass as a row of results; what was not measured is None."""
+    ended: Pass[Mapping[str, Any]] = outcome if not isinstance(outcome, Ok) else Ok(_values(outcome.values, rows))
     return store.Result(
-        **which(technique), run_id=run_id, notebook=notebook, driver=technique.driver, rows=rows, pass_=number,
-        connections=technique.connections, contract=technique.contract.kind if technique.contract else None, **ended,
-    )  # fmt: skip
+        **which(technique),
+        run_id=run_id,
+        notebook=notebook,
+        driver=technique.driver,
+        rows=rows,
+        pass_=number,
+        connections=technique.connections,
+        contract=technique.contract.kind if technique.contract else None,
+        **columns_of(ended),
+    )
+
+
+def _values(moved: Moved, rows: int) -> dict[str, Any]:
+    values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
+    return {name: value for name, value in values.items() if name not in ("usage", "latencies_s")}
 
 
 class Recording:
-    """A run as it goes: its passes are written as they end; `metadata` is what is said of it at its end."""
+    """A run in progress: `write` appends a pass to its results, `metadata` is stored at its end."""
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, writer.run_id, writer.write
         self.so_far = writer.read
-        """Gives the passes that are written, those of an interrupted run that this one goes on from among them."""
+        """Returns the passes written so far, with those of an interrupted run that this run continues."""
         self.metadata: dict[str, Any] = {}
         self.times = Times()
         self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
-        """How many steps there will be, from here on."""
+        """Add steps to the total of the progress bar."""
         self._bar.total = self._bar.n + steps
         self._bar.refresh()
 
@@ -71,41 +85,41 @@ class Recording:
         self._bar.write(text, sys.stdout)
 
     def progress(self, step: str) -> None:
-        """The next step has begun."""
+        """Show the name of the step that begins."""
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
     def finished(self, row: DataclassInstance) -> bool:
-        """Whether the pass that this row is about is there, of this run or of an interrupted one."""
+        """Return whether the pass of this row was recorded, by this run or an interrupted one."""
         return store.identity(row) in self._finished
 
     def passes[T, V](
         self, row: Callable[[T, int, Pass[V]], DataclassInstance]
     ) -> tuple[Callable[[T, int, Pass[V]], None], Callable[[T, int], bool]]:
-        """`record` and `finished` of `in_rounds`, for passes of which `row` makes rows."""
+        """Return `record` and `finished` of `in_rounds`, for passes that `row` turns into rows."""
         return (
             lambda task, number, outcome: self.write(row(task, number, outcome)),
-            lambda task, number: self.finished(row(task, number, NOTHING)),
+            lambda task, number: self.finished(row(task, number, Skipped(""))),
         )
 
-    def techniques(
-        self, notebook: str, rows: int
-    ) -> tuple[Callable[[Technique, int, Pass[Moved]], None], Callable[[Technique, int], bool]]:
-        """`record` and `finished` of `measure.run`, for a table of so many rows."""
-        return self.passes(
-            lambda technique, number, outcome: result(self.run_id, notebook, technique, rows, number, outcome)
+    def log[T, V](self, row: Callable[[T, int, Pass[V]], DataclassInstance], stop: threading.Event) -> Log[T, V]:
+        """Return the log of `measure.run`, for passes that `row` turns into rows."""
+        return Log(*self.passes(row), self.progress, self.times, stop)
+
+    def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
+        """Return the log of `measure.run` for rows of `store.Result`."""
+        return self.log(
+            lambda technique, number, outcome: result(self.run_id, notebook, technique, rows, number, outcome), stop
         )
-
-
-NOTHING = Skipped("")
 
 
 def study[**P](
-    notebook: str, kind: type[DataclassInstance] = store.Result
+    notebook: str, kind: type[DataclassInstance] = store.Result, read: Callable[[Path], pl.DataFrame] | None = None
 ) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
     """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored. `read` reads
+    the file in place of `store.read`, as `store.read_cells` does for studies of outcomes.
     """
     path = f"results/{notebook.partition('_')[2]}.csv"
 
@@ -118,7 +132,8 @@ def study[**P](
                 given = inspect.signature(measure).bind(*positional, **named).arguments
                 simple = {name: value for name, value in given.items() if isinstance(value, int | float | str | list)}
                 store.amend_run(settings.out / "results", notebook, {"parameters": simple})
-            return store.read(settings.out / path, kind)
+            stored = settings.out / path
+            return read(stored) if read else store.read(stored, kind)
 
         return run
 
@@ -127,42 +142,48 @@ def study[**P](
 
 @contextmanager
 def recording(
-    notebook: str, file: str, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any] | None = None,
+    notebook: str,
+    file: str,
+    kind: type[DataclassInstance],
+    unit: str,
+    terms: Mapping[str, Any] | None = None,
     order: Callable[[list[str]], int] | None = None,
-) -> Iterator[Recording]:  # fmt: skip
+) -> Iterator[Recording]:
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    Where an interrupted run of the same code on the same `terms` has left passes, it goes on from them. `order` is that
-    of `store.Writer`. Raises ResultsError when the file cannot be written.
+    A run continues an interrupted run of the same code on the same `terms`. `order` is that of `store.Writer`. Raises
+    ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path, metadata = settings.out / "results" / file, environment.metadata(settings)
-    # Of no two runs the same: an interrupted one goes on under another load.
+    # Load and stolen time are not part of the terms: an interrupted run continues under another load.
     load, cores = environment.load(), cores_cpu()
     if terms is not None:
-        of_run = vars(settings.of_a_run())
-        terms = {**terms, "code": store.code_digest(), "settings": of_run, "environment": metadata}
+        of_run = {"settings": vars(settings.of_a_run()), "environment": metadata}
+        terms = {**terms, **of_run, "code": store.code_digest()}
     with (
         store.Writer(path, kind, terms, order, fresh=settings.fresh) as writer,
         settled(),
-        # On standard output: a log of the run shows it as it goes.
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
         passes = len(writer.finished)
-        if passes:
-            bar.write(
-                f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew", sys.stdout
-            )
         this_run = Recording(settings, writer, bar)
+        if passes:
+            this_run.say(f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew")
         yield this_run
-        bar.total = bar.n  # what could not run was not expected
+        bar.total = bar.n  # skipped tasks take no step
     if this_run.times.seconds:
         this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
     cores_now = cores_cpu()
     known = {
-        "run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}, **load,
-        "commit": metadata["commit"], "made_with": environment.digest(metadata), "resumed_after": passes,
+        "run_id": this_run.run_id,
+        "started": f"{started:%Y-%m-%d %H:%M} UTC",
+        "unavailable": {},
+        **load,
+        "commit": metadata["commit"],
+        "made_with": environment.digest(metadata),
+        "resumed_after": passes,
         "data_filesystem": metadata["machine"]["state_dir_filesystem"],
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
-    }  # fmt: skip
+    }
     store.write_run(path.parent, metadata, notebook, known | this_run.metadata)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from framehaul.bench.meter import settle, settled
 from framehaul.bench.passes import Pass, Skipped, attempt
+from framehaul.bench.times import Times
 
 
 def check(**given: tuple[int, int]) -> None:
-    """Raises ValueError, naming it, for a value that is no whole number or below the least that makes sense."""
+    """Raise ValueError, naming the parameter, for a value that is no integer or below its minimum."""
     for name, (value, least) in given.items():
         if type(value) is not int or value < least:
             raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
@@ -21,25 +22,38 @@ def check(**given: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How often everything is measured; raises ValueError, naming the parameter, when one makes no sense."""
+    """The numbers of rounds and warm-ups; raises ValueError, naming the parameter, when one is out of range."""
 
     passes: int
     warmup: int = 0
-    """Rounds before them, of which nothing is kept."""
+    """Discarded rounds before the others."""
     seed: int = 0
-    """Of the order within each round."""
+    """Seed of the order within each round."""
 
     def __post_init__(self) -> None:
         check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
 def nothing(*_: object) -> None:
-    """What is called, and does nothing."""
+    """Do nothing."""
 
 
 def never(*_: object) -> bool:
-    """Of nothing that is asked about."""
+    """Return False."""
     return False
+
+
+@dataclass(frozen=True)
+class Log[T, V]:
+    """Callbacks that a run reports to, where its time is counted, and the event that stops it."""
+
+    record: Callable[[T, int, Pass[V]], None]
+    """Gets the task, the number of the pass, from 1 on, and its outcome."""
+    finished: Callable[[T, int], bool] = never
+    """Returns whether an interrupted run has recorded a pass already."""
+    progress: Callable[[str], object] = nothing
+    times: Times = field(default_factory=Times)
+    stop: threading.Event | None = None
 
 
 def in_rounds[T: Hashable, V](
@@ -53,14 +67,13 @@ def in_rounds[T: Hashable, V](
     finished: Callable[[T, int], bool] = never,
     ended: Callable[[Pass[V]], object] = nothing,
     home: Path | None = None,
-    failures: tuple[type[Exception], ...] = (Exception,),
 ) -> None:
-    """Measure every task once in each round; `record` gets task, number of the pass, from 1 on, and what came of it.
+    """Measure every task once in each round; `record` gets task, number of the pass, from 1 on, and outcome.
 
-    Warm-ups have numbers below 1 and are not recorded. What `measure` raises is how that pass ended, as `attempt`
-    says, which gets `home` and `failures`; a task that was skipped once stays so. What is `finished` already, as an
-    interrupted run left it, is left out, and a task with nothing left has no warm-up. `ended` gets what came of every
-    pass, warm-ups too. Raises KeyboardInterrupt after `stop` was set, between two tasks.
+    Warm-ups have numbers below 1 and are not recorded. `attempt`, which gets `home`, turns errors of `measure` into
+    outcomes; a skipped task is not measured again. Passes that are `finished` already, by an interrupted run, are left
+    out, and a task with nothing left has no warm-up. `ended` gets every outcome, also of warm-ups. Raises
+    KeyboardInterrupt after `stop` was set, between two tasks.
     """
     left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
     skipped: dict[T, Skipped] = {}
@@ -72,7 +85,7 @@ def in_rounds[T: Hashable, V](
                 progress(task, number)
                 if task not in left or (number > 0 and finished(task, number)):
                     continue
-                outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
+                outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home)  # noqa: B023
                 if isinstance(outcome, Skipped):
                     skipped[task] = outcome
                 if number > 0:

@@ -1,4 +1,4 @@
-"""Medians and spreads of passes."""
+"""Medians, spreads and ratios of passes."""
 
 from __future__ import annotations
 
@@ -6,39 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from polars import selectors as cs
 
-from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied
+from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied, verdicts
 
 NAMES = ["database", "direction", "technique"]
-"""What tells the techniques of a run of one size apart."""
+"""The columns that identify a technique in passes of one study and size."""
 UNSTABLE_VARIATION = 0.10
-"""Coefficient of variation from which a technique's figures are marked as unstable."""
-
-
-def of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
-    """Of each technique the passes with the most rows that it moved: who falls behind in a race moves fewer."""
-    return passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES))
+"""The coefficient of variation above which figures are marked as unstable."""
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The passes that are `ok` of whom no pass failed: what was ever wrong has no speed. `keys` tell who it is."""
+    """Return the passes that are `ok` of groups of `keys` without a failed pass: no others have a speed."""
     return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
 
 
 def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
-    """One row for each combination of keys, in order of appearance: medians over passes, `unstable`, and `also`.
+    """Return one row for each combination of keys, in order of appearance: medians over passes, and `also`.
 
-    The column `speed` has a `min_`, a `max_` and a `variation` (coefficient of) as well, and tells who was unstable;
-    `rounds` has the `speed` of each `pass`, from which ratios are made.
-    Who ever failed or was skipped has no figures, and its reason: `failed`, when both.
+    The column `speed` has a `min_`, a `max_`, a coefficient of `variation` and an `unstable` as well; `rounds` has the
+    `speed` of each `pass`, from which ratios are computed. A row with a failed or skipped pass has no figures but a
+    reason, and the status `failed` when both occur.
     """
     apart = {*keys, "pass", *(one.meta.output_name() for one in also)}
     figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in apart]
     fast = pl.col(speed)
     status = pl.col("status")
-    ended = pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(
-        status.filter(status != "ok").first().fill_null("ok")
-    )  # fmt: skip
+    not_ok = status.filter(status != "ok").first().fill_null("ok")
+    ended = pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(not_ok)
     good = (status == "ok").all()
     return passes.group_by(keys, maintain_order=True).agg(
         *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
@@ -103,28 +98,29 @@ def missing(passes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
-    """One row per technique, or whatever else `names` tells apart, in order of appearance: their `medians`.
+    """Return the `medians` of each technique, or of other `names`, with the mean of rows/s, `avg_s` and dtypes.
 
-    The median of rows/s is `median_rows_per_s` here; there are the mean, `avg_s` and dtypes as well.
+    The median of rows/s is called `median_rows_per_s`.
     """
-    who = [*names, "label", "origin", "family", "driver", "frame"]
+    keys = [*names, "label", "origin", "family", "driver", "frame"]
     good = (pl.col("status") == "ok").all()
     return medians(
-        passes, who,
+        passes,
+        keys,
         *(pl.col(name).first() for name in ("rows", "connections", "contract") if name not in names),
         pl.when(good).then(pl.col("seconds").mean()).alias("avg_s"),
         pl.when(good).then(pl.col("rows_per_s").mean()).alias("mean_rows_per_s"),
         pl.when(good).then(pl.col("dtypes").first()).alias("dtypes"),
-    ).rename({"rows_per_s": "median_rows_per_s"})  # fmt: skip
+    ).rename({"rows_per_s": "median_rows_per_s"})
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """`statistics` of each database and direction, fastest first, those without a time last.
+    """Return the `statistics` of each database and direction, fastest first, rows without a time last.
 
-    Of a race: those first that moved the most rows. Adds the ratio to the fastest published technique, its ends and of
-    how many rounds it is, of the most rows that both moved.
+    Each technique has the passes with the most rows it moved: slow ones move fewer in a race, and come after those that
+    moved more. `ratio` columns are over the fastest published technique, at the most rows that both moved.
     """
-    timed = statistics(of_most_rows(passes))
+    timed = statistics(passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES)))
     ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
         pl.when(pl.col("median_rows_per_s").is_not_null()).then("rows").alias("moved")
     )
@@ -144,6 +140,20 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
             for name in group["technique"]
             for one in [ratio_at_same_rows(here[name,], here[best,])]
         ]
-    ends = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
-    columns = {**dict.fromkeys(NAMES, pl.String), **ends, "ratio_rounds": pl.Int64}
-    return pl.DataFrame(rows, schema=columns, orient="row")
+    return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
+
+
+def judged(
+    medians: pl.DataFrame, within: Sequence[str], base: pl.Expr, above: str = "faster", below: str = "slower"
+) -> pl.DataFrame:
+    """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
+
+    `verdict` is `above`, `below`, inconclusive or not measured: all rows are judged together by the rule of
+    `bench.ratios`. `base_` columns have the figures of the selected row; `ratio` columns are those of `ranked`.
+    """
+    selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
+    pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")
+    measured = [ratio_of_rows(row, {"rounds": row["base_rounds"]}) for row in pairs.to_dicts()]
+    ends = [(one.ratio, one.low, one.high, one.rounds) if one.rounds else (None,) * 4 for one in measured]
+    said = pl.Series("verdict", verdicts([(one, 1) for one in measured], above, below), pl.String)
+    return pairs.hstack(pl.DataFrame(ends, schema=RATIO, orient="row")).with_columns(said)

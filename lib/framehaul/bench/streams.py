@@ -1,4 +1,4 @@
-"""The streamed moves as techniques that can be tried: record batches are written, and what is read comes as a frame."""
+"""The streamed moves as techniques: writes take record batches, reads return a frame."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from framehaul.techniques import Technique
 from framehaul.techniques.streaming import ROWS_TO_WRITE, STREAMED, copy_batches, insert_batches
 
 WRITERS: dict[str, Callable[..., None]] = {"postgres": copy_batches, "clickhouse": insert_batches}
-"""Of batches that come from anywhere; a move gives them those of its file."""
+"""The functions that moves call with the batches of a file."""
 
 
 def _writing(move: Technique) -> Technique:
-    """The move, from record batches, of which so many rows go together."""
+    """Return a move as a technique that writes record batches, `together` rows at a time."""
     write = WRITERS[move.database]
 
     @wraps(move.function)
@@ -36,7 +36,7 @@ def _writing(move: Technique) -> Technique:
 
 
 def _reading(move: Technique) -> Technique:
-    """The move, and what is in its file; PostgreSQL's may be told how many bytes a batch has."""
+    """Return a move as a technique that returns the content of its file; PostgreSQL's takes the bytes of a batch."""
 
     @wraps(move.function)
     def to_frame(client: object, table: Table, *batch_bytes: int) -> Any:
@@ -49,4 +49,4 @@ def _reading(move: Technique) -> Technique:
 
 
 STREAMS = tuple(_writing(move) if move.direction == "write" else _reading(move) for move in STREAMED)
-"""Each by the name of its move."""
+"""The techniques, each by the name of its move."""

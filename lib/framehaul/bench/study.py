@@ -1,4 +1,4 @@
-"""What a study is: one notebook, registered once, with all that others need to know of it."""
+"""A study: one notebook, its parameters and its metadata, registered once."""
 
 from __future__ import annotations
 
@@ -18,38 +18,36 @@ type Value = int | float | str | list[int]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of notebooks, given to make by its name in capitals; it is of its default's type."""
+    """A parameter of notebooks, given to make by its name in capitals, of its default's type."""
 
     name: str
     default: Value
-    """Of the preset `quick`, and of a notebook as it is opened."""
+    """The value of the preset `quick`, and of a notebook when it is opened."""
     help: str
     least: float = 0
-    """The least that makes sense, of a number, or of each of several."""
+    """The minimum of a number, or of each number of a list."""
     choices: tuple[str, ...] = ()
     smoke: Value | None = None
     reference: Value | None = None
     """The values of the other presets, where they differ."""
 
     def at(self, default: Value, smoke: Value | None = None, reference: Value | None = None) -> Parameter:
-        """The same with the values of one study."""
-        return replace(
-            self, default=default, smoke=self.smoke if smoke is None else smoke,
-            reference=self.reference if reference is None else reference,
-        )  # fmt: skip
+        """Return the parameter with the values of one study."""
+        smoke = self.smoke if smoke is None else smoke
+        return replace(self, default=default, smoke=smoke, reference=self.reference if reference is None else reference)
 
     def of(self, preset: Preset) -> Value:
-        """The value of a preset."""
+        """Return the value of a preset."""
         other = {"smoke": self.smoke, "quick": None, "reference": self.reference}[preset]
         return self.default if other is None else other
 
     @property
     def meaning(self) -> Parameter:
-        """What is the same in every study that has it: all but the values of presets."""
+        """The parameter without the values of presets, which is the same in every study that has it."""
         return replace(self, default=type(self.default)(), smoke=None, reference=None)
 
     def value(self, text: str) -> Value:
-        """The value that was given as text; raises SettingsError that names it and says what can be given."""
+        """Return the value that was given as text; raise SettingsError, which names it and the valid values."""
         if isinstance(self.default, str):
             if self.choices and text not in self.choices:
                 raise self._refused(text, f"choose from {', '.join(self.choices)}")
@@ -70,101 +68,100 @@ class Parameter:
 
 
 def as_given(value: Value) -> str:
-    """A value as it would be given."""
+    """Return a value as text that a user would give."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
 ROUNDS = Parameter("rounds", 3, "rounds, in each of which every task runs once", least=1, smoke=1, reference=6)
-WARMUP = Parameter(
-    "warmup", 1, "rounds before them, of which memory and bytes on the wire are kept, and no time", smoke=0
-)
+WARMUP = Parameter("warmup", 1, "discarded rounds before them, which measure memory and bytes on the wire", smoke=0)
 RACE = Parameter(
-    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all, and who takes "
-    "twice as long sits out after two rounds", smoke=0, reference=0,
-)  # fmt: skip
+    "race",
+    1,
+    "1: techniques that are slow on a part of the rows move no more of them; 0: all techniques move all rows, and "
+    "those that take twice as long sit out after two rounds",
+    smoke=0,
+    reference=0,
+)
 TRIED = Parameter(
-    "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and origin, "
-    "one of each direction and origin but everyday calls, of each direction one that is beyond and one streamed, "
-    "or these and a tenth of all, another each day",
-    choices=("all", "families", "directions", "fewest", "tenth"), smoke="fewest", reference="all",
-)  # fmt: skip
-SEED = Parameter("seed", 20260407, "of the data, and of the order within a round")
+    "tried",
+    "directions",
+    "techniques that edge cases and faults are tried with: all, one of each family and origin, one of each direction "
+    "and origin without everyday calls, of each direction one that is beyond and one streamed, or these and a tenth of "
+    "all, another each day",
+    choices=("all", "families", "directions", "fewest", "tenth"),
+    smoke="fewest",
+    reference="all",
+)
+SEED = Parameter("seed", 20260407, "seed of the data, and of the order within a round")
 
 
 @dataclass(frozen=True)
 class Study:
-    """A notebook and what belongs to it; `module:name` stands for what is imported only when it is needed."""
+    """A notebook and its metadata; a `module:name` is imported only when it is needed."""
 
     notebook: str
-    """Its file, without the ending: a number that says when it runs, and the study's name."""
+    """Its file, without the ending: a number, which is its place in a run, and the study's name."""
     question: str
     parameters: tuple[Parameter, ...] = ()
     rows: str = ""
-    """What a row of its results is, `module:name` of a dataclass; empty when it writes none that have a status."""
+    """`module:name` of the dataclass of its result rows; empty when its results have no status."""
     subject: str = "technique"
-    """The column of its results that says who was measured."""
-    blocks: str = ""
-    """`module:name` of a function that makes its blocks of the writeup from a results directory."""
-    shown: str = ""
-    """`module:name` of its `Shown`, which answers its question; empty where it has no results of its own."""
+    """The column of its results that identifies what was measured."""
     check: str = ""
-    """`module:name` of what raises ValueError for values of parameters that do not go together."""
+    """`module:name` of a function that raises ValueError for values of parameters that exclude each other."""
     patience: str = ""
-    """`module:name` of a function that says for how many seconds more a cell may take, None for ever, by the values."""
+    """`module:name` of a function that returns the additional timeout of a cell in seconds, None for no timeout."""
     measured: str = ""
-    """`module:name` of a function that gives its passes of techniques, of a results directory and with columns of
-    `bench.measured.PLACE`; empty where they are all in the usual place, or there are none."""
+    """`module:name` of a function that returns its passes of techniques from a results directory, with columns of
+    `bench.measured.PLACE`; empty for none, or when all are in the usual place."""
     headline: str = ""
-    """The tag of the cell whose table the index page begins with."""
+    """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
-    """About how long it takes on two cores by each preset; what is done so far corrects it. Of a smoke run, where
-    several run at once, what it adds to the time that all of them take."""
+    """The expected time on two cores by each preset, corrected by progress. In a smoke run, where several run at once,
+    it is what this study adds."""
     untimed: bool = False
-    """Whether it takes no time that work beside it would change: it runs beside others that do not."""
+    """Whether it measures no time: it runs in parallel with others that measure none."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")
-    """The tables it uses that others use as well, so never at once: the one for all techniques, by its database."""
+    """The databases whose shared table it uses: studies that share one do not run in parallel."""
     alone: bool = False
-    """Whether others would change what it reads, such as the servers' catalogs: nothing ever runs beside it."""
+    """Whether it never runs in parallel, because others would change what it reads, such as servers' catalogs."""
     only_reads: bool = False
-    """Whether it reads what others have measured: it needs no server, and runs after them."""
+    """Whether it only reads results of other studies: it needs no server, and runs after them."""
     on_demand: bool = False
-    """Whether it runs only when it is asked for."""
+    """Whether it runs only on request."""
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
-        """Return about how long the study takes on two cores with these values of its parameters.
-
-        What it does grows with rows, rounds and duration; what a kernel and its imports take does not.
-        """
+        """Return the expected seconds on two cores with these values: they grow with rows, rounds and duration."""
         usual = self.seconds[PRESETS.index(preset)]
         start = min(usual, START_SECONDS)
         of_preset = {one.name: one.of(preset) for one in self.parameters}
         work, of_usual = _work(values), _work(of_preset)
-        return start + (usual - start) * (work / of_usual if of_usual else 1.0)  # 0 rows stand for all of a file
+        return start + (usual - start) * (work / of_usual if of_usual else 1.0)  # 0 rows are all rows of a file
 
     @property
     def number(self) -> str:
-        """What NOTEBOOKS takes."""
+        """The number that NOTEBOOKS takes."""
         return self.notebook.partition("_")[0]
 
     @property
     def name(self) -> str:
-        """As its results and figures are called."""
+        """The name of its results and figures."""
         return self.notebook.partition("_")[2]
 
     @property
     def results(self) -> str:
-        """The file of its passes, or outcomes, in a results directory."""
+        """The name of its results file."""
         return f"{self.name}.csv"
 
     @property
     def measures_techniques(self) -> bool:
-        """Whether its passes are those of techniques, on the same table in every run."""
+        """Whether its rows are passes of techniques on the same table in every run."""
         return self.rows == TECHNIQUE_PASSES and not self.on_demand
 
 
 START_SECONDS = 5
-"""Of a notebook that measures next to nothing: its kernel, its imports, its figures."""
+"""The time of a notebook's kernel, imports and figures."""
 
 
 def _work(values: Mapping[str, Any]) -> float:
@@ -178,6 +175,6 @@ TECHNIQUE_PASSES = "framehaul.bench.store:Result"
 
 
 def imported(reference: str) -> Any:
-    """What `module:name` stands for."""
+    """Import and return the object `module:name`."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: on the clock, or around it."""
+"""Count the time of a run by part: on the clock, or around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ type Part = Literal["clock", "warm-up", "memory", "compilation", "verification",
 
 
 class Times:
-    """Seconds by part; what is spent within another part counts once, for the inner one."""
+    """Seconds by part; time within nested blocks counts once, for the inner part."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -20,7 +20,7 @@ class Times:
 
     @contextmanager
     def spent(self, part: Part) -> Iterator[None]:
-        """What the block takes is counted for a part; blocks are entered by one thread at a time."""
+        """Count the time of the block for a part; one thread at a time enters blocks."""
         self._count()
         self._open.append(part)
         try:
@@ -30,7 +30,7 @@ class Times:
             self._open.pop()
 
     def move(self, part: Part, to: Part, seconds: float) -> None:
-        """Count so many seconds of a part as those of another."""
+        """Move seconds from one part to another."""
         self.seconds[part] = self.seconds.get(part, 0) - seconds
         self.seconds[to] = self.seconds.get(to, 0) + seconds
 

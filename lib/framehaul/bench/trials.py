@@ -1,4 +1,4 @@
-"""What the studies of outcomes share: cells, each tried once, are kept as they come, from several threads."""
+"""Cells of the studies of outcomes: each is tried once and recorded as it ends, from several threads."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ FEWEST: dict[Direction, set[tuple[str, str]]] = {
     "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches"), ("upsert", "polars")},
     "read": {("beyond", "polars"), ("streamed", "batches")},
 }
-"""Origins and kinds of frame: of writes both, for pandas has an index and Polars frames that are lazy."""
+"""Origins and kinds of frame. Writes are tried with both, because pandas has an index and Polars lazy frames."""
 
 TENTH = 10
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Which technique was tried, as `recording.which` says it.
+    """The technique of a cell, with the columns of `recording.which`.
 
-    A study adds what it was tried with, and, with empty defaults, what came of it.
+    A study adds fields for what it was tried with, and, with empty defaults, for the outcome.
     """
 
     database: str
@@ -42,35 +42,35 @@ class Tried:
 
     @property
     def headline(self) -> str:
-        """What the progress bar says of it."""
+        """The text of the progress bar."""
         return self.technique
 
 
 @dataclass
 class Trials[C: Tried]:
-    """Takes the cells of a run, from any thread, and what could not be tried, with the reason."""
+    """Takes the cells of a run, from any thread, and the reasons for what could not be tried."""
 
     write: Callable[[C], object]
     finished: Callable[[C], bool] = never
-    """Whether an interrupted run has left this cell."""
+    """Returns whether an interrupted run has recorded a cell."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Techniques that cannot run here."""
+    """The reasons why techniques cannot run here."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """What a server does not let us try."""
+    """The reasons why a server does not allow a trial."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, cell: C) -> None:
-        """Take a cell with what came of it."""
+        """Record a cell with its outcome."""
         with self._lock:
             self.write(cell)
 
     def skip(self, technique: Technique, reason: str) -> None:
-        """Take a technique that cannot run here."""
+        """Record that a technique cannot run here."""
         self.unavailable[f"{technique.database} {technique.direction} {technique.name}"] = reason
 
 
 def all_techniques() -> list[Technique]:
-    """The techniques that move a frame, all but the baselines, and the streamed moves."""
+    """Return all techniques that move a frame, without baselines, and the streamed moves."""
     moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
     return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
@@ -78,21 +78,23 @@ def all_techniques() -> list[Technique]:
 def chosen_techniques(
     tried: str, among: Sequence[Technique] | None = None, today: dt.date | None = None
 ) -> list[Technique]:
-    """Return `all` techniques, or the first of each direction and origin (`directions`), or of each of its `families`.
+    """Return `all` techniques or a part of them; raise ValueError for an unknown word.
 
-    Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
-    ones, of a write one of each library, and one that streams. A `tenth` is these and every tenth technique, others
-    each day, so that ten days try all. Raises ValueError for another word than these.
+    - `families`: the first of each direction, origin and family
+    - `directions`: the first of each direction and origin, without everyday calls, which take longest
+    - `fewest`: of each direction one beyond the published ones, of a write one of each library, and one that streams
+    - `tenth`: these and every tenth technique, others each day, so that ten days try all
     """
     every = all_techniques() if among is None else among
     if tried == "tenth":
         fewest, day = chosen_techniques("fewest", every), (today or dt.date.today()).toordinal()
         return [one for at, one in enumerate(every) if one in fewest or (at + day) % TENTH == 0]
     kinds: dict[str, Callable[[Technique], str]] = {
-        "all": lambda one: one.name, "families": lambda one: f"{one.origin} {one.family}",
+        "all": lambda one: one.name,
+        "families": lambda one: f"{one.origin} {one.family}",
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
         "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
-    }  # fmt: skip
+    }
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join([*kinds, 'tenth'])}")
     first: dict[tuple[str, ...], Technique] = {}
@@ -106,9 +108,9 @@ def chosen_techniques(
 def trials[C: Tried](
     notebook: str, file: str, kind: type[C], unit: str, chosen: Sequence[Technique]
 ) -> Iterator[tuple[Recording, Trials[C]]]:
-    """As `recording`, for cells of the techniques `chosen`, in whose order they are in the end."""
+    """Record cells of the `chosen` techniques; the complete file has them in the techniques' order."""
     place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
-    terms = {"tried": [one.key for one in chosen]}  # a tenth is another one after midnight
+    terms = {"tried": [one.key for one in chosen]}  # a tenth differs after midnight
     with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:

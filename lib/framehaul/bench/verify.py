@@ -1,4 +1,4 @@
-"""Does the target hold exactly what was sent? Bit for bit, in whatever order."""
+"""Verify that the target holds exactly the rows that were sent, to the bit, in any order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from framehaul.errors import ReferenceTableError
 from framehaul.servers.tables import Fingerprint, Tables
 
 ZONE = r":\d\d(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$"
-"""At the end of a timestamp's text."""
+"""A zone at the end of a timestamp's text."""
 NOT_UTF8 = re.compile(r"Invalid UTF8 sequence at string index (\d+)")
 
 
 class Expected:
-    """What was sent, ready to be compared with what is found."""
+    """The rows that were sent, prepared for comparisons."""
 
     def __init__(self, table: Table, content: pa.Table) -> None:
         self._table, self._content = table, content
@@ -31,26 +31,28 @@ class Expected:
         self._rows_fingerprint: Fingerprint | None = None
 
     def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
-        """What differs in a frame that was read, or None when its content is exactly what was sent.
+        """Return how a frame that was read differs from the rows that were sent; None when all values are the same.
 
-        Dtypes may differ (see `dtype_drift`) as long as every value is still the same, and the frame is valid.
+        The frame has to be valid. Dtypes may differ (see `dtype_drift`).
         """
         try:
             with panics_raised():
                 return self._difference(received)
         except PanicError as error:
-            # What no frame can hold, such as decimals beyond their digits, makes Polars panic when it is looked at.
+            # Values that no frame can hold, such as decimals beyond their digits, make Polars panic on access.
             return f"the frame is not valid: Polars panics where its values are looked at ({error.__cause__})"
 
     def _difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
         table = self._table
-        wrong = other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
-        if wrong := wrong or invalid(received) or self._zones_differ(received):
-            return wrong
-        return difference_in_any_order(self._sent, content_of(received, table.columns, nan_is_null=True), table.key)
+        return (
+            other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
+            or invalid(received)
+            or self._zones_differ(received)
+            or difference_in_any_order(self._sent, content_of(received, table.columns, nan_is_null=True), table.key)
+        )
 
     def _zones_differ(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
-        """Which timestamps came as text that says a zone where none was sent, or none where one was."""
+        """Return which timestamps came as text with a zone although none was sent, or the other way round."""
         for column in self._table.columns:
             if isinstance(column.types.polars, pl.Datetime):
                 zones, wanted = _zones_in_text(received[column.name]), column.types.polars.time_zone is not None
@@ -59,9 +61,9 @@ class Expected:
         return None
 
     def keep_reference(self, tables: Tables, reference: Table) -> None:
-        """Load what was sent into `reference` and prove, by reading all of it back, that it is there.
+        """Load the rows into the table `reference`; raise ReferenceTableError when reading it gives other rows.
 
-        From then on a written table is compared with it on the server. Raises ReferenceTableError when it is not there.
+        `difference_on_server` compares written tables with it.
         """
         tables.create(reference)
         tables.load(reference, self._content.cast(self._table.arrow_schema))
@@ -72,7 +74,7 @@ class Expected:
         self._reference = reference
 
     def difference_on_server(self, tables: Tables) -> str | None:
-        """What differs in the written table from the reference, or None when their rows are exactly the same."""
+        """Return how the written table differs from the reference; None when their rows are exactly the same."""
         assert self._rows_fingerprint is not None, "keep_reference comes first"
         fingerprint = tables.rows_fingerprint(self._table)
         if fingerprint == self._rows_fingerprint:
@@ -85,22 +87,21 @@ class Expected:
 
 
 def _zones_in_text(values: pl.Series | pd.Series) -> set[bool]:
-    """Whether values that are text say a zone, or do not, or both; nothing where they are no text."""
+    """Return whether values have a zone in their text: True, False or both; nothing unless they are text."""
     if isinstance(values, pd.Series):
         values = pl.Series(values.dropna().tolist() if pd.api.types.is_string_dtype(values) else [])
     return {*values.drop_nulls().str.contains(ZONE)} if values.dtype == pl.String else set()
 
 
 def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
-    """Where a frame breaks the promise of its own dtypes: text that is no UTF-8, an index past its dictionary.
+    """Return where a frame is invalid for its dtypes, such as text that is no UTF-8 or an index past its dictionary.
 
-    Decoders that trust a server make such frames. They look whole until something uses them, and then fail or do
-    anything at all: so this comes before any kernel of Polars. It is Arrow's full validation, of which most columns
-    need little: https://arrow.apache.org/docs/cpp/api/array.html#_CPPv4NK5arrow5Array12ValidateFullEv
+    Decoders that trust a server can make such frames, and using them is undefined behaviour: this check comes before
+    any kernel of Polars. https://arrow.apache.org/docs/cpp/api/array.html#_CPPv4NK5arrow5Array12ValidateFullEv
     """
     places = range(len(frame.columns))
     columns = [frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at] for at in places]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # Arrow's validation lets other threads go on
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # Arrow releases the GIL
         return next(filter(None, pool.map(_invalid, frame.columns, columns)), None)
 
 
@@ -118,7 +119,7 @@ def _invalid(name: object, values: pl.Series | pd.Series) -> str | None:
 
 
 def _arrow_chunks(values: pl.Series | pd.Series) -> list[pa.Array]:
-    """The Arrow arrays behind a column, without a copy; none where there are only numbers or Python objects."""
+    """Return the Arrow arrays behind a column, without a copy; none for numbers and Python objects."""
     if isinstance(values, pl.Series):
         plain = values.dtype.is_numeric() or values.dtype == pl.Object
         return [] if plain else [values.to_arrow(compat_level=pl.CompatLevel.newest())]
@@ -129,7 +130,7 @@ def _arrow_chunks(values: pl.Series | pd.Series) -> list[pa.Array]:
 
 
 def dtype_drift(frame: pl.DataFrame | pd.DataFrame, table: Table) -> str:
-    """`exact`, or the columns whose dtype is not the table's, as `entity_key:str;event_date:str`."""
+    """Return `exact`, or the columns whose dtype is not the table's, as `entity_key:str;event_date:str`."""
     wanted = table.polars_schema if isinstance(frame, pl.DataFrame) else table.pandas_dtypes
     drift = [
         f"{name}:{str(dtype).replace(';', ',')}"

@@ -321,6 +321,8 @@ LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, Column
 """Numbers that are text in a dataframe."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 """The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
+NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+"""The types that are not encoded as Native blocks here, and go as Arrow."""
 FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
 """Of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
 from framehaul.reporting.tables import Row, heading_and_form, speed_text, thousands
-from framehaul.reporting.versions import passes_text
 from framehaul.settings import load_settings
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
@@ -128,13 +126,6 @@ def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), s
     axes.tick_params(axis="y", length=0)
 
 
-def part_lines(axes: Axes, groups: Iterable[object]) -> None:
-    """A line between lines of which one belongs to another group than the next."""
-    for at, (upper, lower) in enumerate(pairwise(groups)):
-        if upper != lower:
-            axes.axhline(at + 0.5, color=FAINT, linewidth=0.8)
-
-
 def amount(value: float) -> str:
     """A number on an axis, which is round already: 500, 1.5k, 2M, 1G, 0.02."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -201,40 +192,16 @@ def legend(of: Axes | Figure, colours: Mapping[str, str], **where: Any) -> None:
     of.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, **where)
 
 
-def technique_bars(summary: pl.DataFrame) -> Figure:
-    """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
-
-    Limits come first, hatched; a line parts what is not to be compared: them, and who moved fewer rows than others.
-    Names of published techniques are grey, of those beyond them black.
-    Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
-    """
-    rows = summary.sort(pl.col("origin") != "baseline", maintain_order=True).to_dicts()
-    most = max((row["rows"] for row in rows), default=0)
-    with panels(1, height=1.4 + 0.31 * len(rows)) as (figure, [axes]):
-        for at, row in enumerate(rows):
-            hatch = "////" if row["origin"] == "baseline" else None
-            fewer = f" ({row['rows']:,} rows)" if row["rows"] < most else ""
-            bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
-        name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
-        part_lines(axes, ((row["origin"] == "baseline", row["rows"]) for row in rows))
-        fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
-        axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
-        quantities(axes.xaxis)
-        axes.set_xlabel(f"rows/s, {MEDIANS}", loc="right")
-        title(axes, _title(summary))
-        present = {row["family"] for row in rows}
-        names = "names in grey: published; purple: called without a choice; black: beyond; hatched: the server alone"
-        legend(figure, families(present), loc="outside lower left", ncols=4, title=names, alignment="left")
-    return figure
-
-
 def shown(figure: Figure, name: str) -> SVG:
     """Save a figure as `OUT/figures/<name>.svg` and show it."""
     text = save(figure, load_settings().out / "figures" / f"{name}.svg")
     return SVG(text, metadata={"alt": described(figure) or name.replace("_", " "), "figure": f"{name}.svg"})
 
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999")
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
+    "#332288", "#44AA99", "#661100",
+)  # fmt: skip
 """Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
 DASHES = ("-", "--", ":", "-.")
 VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
@@ -333,7 +300,8 @@ def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ra
         axes.set_xscale("log", base=2)
         axes.axvline(1, color=INK, linewidth=0.8)
         name_lines(axes, [row[y] for row in rows])
-        quantities(axes.xaxis, "{:g}x".format)
+        low, high = axes.get_xlim()
+        quantities(axes.xaxis, "{:g}x".format, logarithmic=high < SHORT * low)  # few powers of two are on a short axis
         axes.grid(axis="x", color="#eeeeee")
         about = f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval"
         axes.set_xlabel(about, loc="right")
@@ -522,6 +490,25 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
         )  # fmt: skip
 
 
+def outcomes(
+    cells: pl.DataFrame, *, name: str, heading: str, x: str, outcome: str, outcomes: dict[str, Outcome],
+    empty: str = "not tried", group: str = "", panel: str = "",
+) -> SVG:  # fmt: skip
+    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
+
+    Cells have the columns `label` and `origin`; `outcome` is the column with a key of `outcomes`. Values of `x` stand
+    in order of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map
+    for each value. `heading` is the title, and `empty` says what a place without a cell means.
+    """
+    about = dict(cells.select(x, group).iter_rows()) if group else {}
+    values = cells[x].unique(maintain_order=True).to_list()
+    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
+    if panel:
+        parts = dict(_panels(cells, panel))
+        return shown(outcome_maps(parts, heading, x, order, outcome, outcomes, empty), name)
+    return shown(outcome_map(cells, heading, x, order, outcome, outcomes, empty, about), name)
+
+
 DARK = 1.1
 """Of red, green and blue together: a colour with less is dark."""
 
@@ -648,12 +635,6 @@ def name_inks(origins: Collection[str]) -> list[str]:
     """What the colours of names say, of those that are there: one text, or none."""
     named = [f"in {colour}: {origin}" for origin, colour in COLOURS_SAID.items() if origin in origins]
     return [f"names {', '.join(named)}"] if named else []
-
-
-def _title(summary: pl.DataFrame) -> str:
-    database, direction = summary.select("database", "direction").row(0)
-    rows: Any = summary["rows"].max()
-    return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes_text(max(summary['passes'].to_list()))}"
 
 
 def _shorten(text: str, characters: int) -> str:

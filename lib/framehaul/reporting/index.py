@@ -1,4 +1,4 @@
-"""Where a reader starts: one page with every result, to be filtered and compared, and with links to all the others."""
+"""Write the index: a page with every result, to filter and compare, and with links to all other pages."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from framehaul.reporting.pages import TEMPLATES, data_tables
+from framehaul.reporting.pages import TEMPLATES, put, write_assets
 from framehaul.reporting.versions import machine_text, size_text
 
 HERE = TEMPLATES / "index_page"
 LINKS = re.compile(rb'(<nav [^>]*class="pages"[^>]*>).*?(</nav>)', re.DOTALL)
-"""Where a page leads to others."""
+"""The place of a page's links to other pages."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A notebook's line in the index."""
+    """A notebook's entry in the index."""
 
     name: str
     title: str
@@ -33,35 +33,39 @@ class Entry:
     link: str
     """Relative to the index; empty where there is no page yet."""
     problem: str | None = None
-    """Why the run did not end well."""
+    """Why the run failed."""
     coming: str = ""
-    """When it will run; a page that is there is of an earlier run then."""
+    """When it will run; its page is of an earlier run until then."""
 
 
 def write(
     reports: Path, entries: Sequence[Entry], metadata: Mapping[str, Any], headline: str, measured: Mapping[str, Any]
 ) -> None:
-    """Write `index.html`, and into each page where that is and what stands beside it there.
+    """Write `index.html`, and add links to the neighbours of each page to the page.
 
-    The index has the headline, all that was `measured` (`studies.collected.page`), an entry for each notebook, and
-    where the runs were made. It is one file, and loads nothing.
+    The index shows the headline, everything `measured` (`collected.page`), an entry for each notebook, and the
+    machine.
     """
-    style = [TEMPLATES / "report_template" / "pages.css", HERE / "index.css"]
     packed = gzip.compress(json.dumps(measured).encode(), mtime=0) if measured.get("rows") else b""
     page = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     content = page.get_template("index.html").render(
-        styles=Markup("\n".join(path.read_text("utf8") for path in style)),  # noqa: S704  our own
-        script=Markup((HERE / "index.js").read_text("utf8")), library=data_tables(),  # noqa: S704
-        headline=Markup(headline), measured=base64.b64encode(packed).decode(),  # noqa: S704  tables, which escape
-        entries=entries, whens=[_when(entry, metadata["runs"].get(entry.name)) for entry in entries],
+        style=_own("index.css"), script=_own("index.js"), measured=base64.b64encode(packed).decode(),
+        headline=Markup(headline), entries=entries,  # noqa: S704  tables, which escape
+        whens=[_when(entry, metadata["runs"].get(entry.name)) for entry in entries],
         machine=machine_text(metadata["machine"]) if "machine" in metadata else "",
     )  # fmt: skip
-    _put(reports / "index.html", content.encode())
+    write_assets(reports)
+    put(reports / "index.html", content.encode())
     _link_pages(reports, [entry for entry in entries if entry.link])
 
 
+def _own(name: str) -> Markup:
+    """Return a file of ours, which needs no escapes."""
+    return Markup((HERE / name).read_text("utf8"))  # noqa: S704
+
+
 def _when(entry: Entry, run: Mapping[str, Any] | None) -> str:
-    """Of what size the run of a page was, and when, or when it will be."""
+    """Return the size and the time of a page's run, or when it will run."""
     made = f"{size_text(dict(run))}, {run['started']}" if run and entry.link else ""
     if entry.coming:
         return f"an earlier run's: {made}; {entry.coming}" if made else entry.coming
@@ -69,7 +73,7 @@ def _when(entry: Entry, run: Mapping[str, Any] | None) -> str:
 
 
 def _link_pages(reports: Path, entries: Sequence[Entry]) -> None:
-    """Tell every page, those of failed runs too, where the index is and which pages stand before and after it there."""
+    """Link every page, those of failed runs too, to the index and to the pages before and after it."""
     names = [entry.name for entry in entries]
     for page in (*reports.glob("*.html"), *reports.glob("failed/*.html")):
         up = "../" if page.parent != reports else ""
@@ -78,21 +82,14 @@ def _link_pages(reports: Path, entries: Sequence[Entry]) -> None:
             at = names.index(page.stem)
             links += [_link(entry, up, "prev", "← {}") for entry in entries[max(at - 1, 0) : at]]
             links += [_link(entry, up, "next", "{} →") for entry in entries[at + 1 : at + 2]]
-        # As bytes: one that an interrupted run left may end within a character.
+        # As bytes: a page of an interrupted run may end within a character.
         content = page.read_bytes()
         linked = LINKS.sub(rb"\1" + "".join(links).encode().replace(b"\\", rb"\\") + rb"\2", content)
         if linked != content:
-            _put(page, linked)
-
-
-def _put(page: Path, content: bytes) -> None:
-    """All at once: somebody may be reading it."""
-    fresh = page.with_suffix(".new")
-    fresh.write_bytes(content)
-    fresh.replace(page)
+            put(page, linked)
 
 
 def _link(entry: Entry, up: str, relation: str, form: str) -> str:
-    """To another page, by what stands in its title before a colon."""
+    """Return a link to a page, named by its title up to a colon."""
     text = form.format(html.escape(entry.title.partition(":")[0]))
     return f'<a rel="{relation}" href="{up}{html.escape(entry.link)}">{text}</a>'

@@ -236,28 +236,21 @@ def _execute(
 
 
 def _make_page(study: Study, reports: Path, problem: str | None) -> None:
-    """Export an executed notebook; only where nothing went wrong it takes the place of an earlier one."""
-    notebook, page = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
+    """Export an executed notebook; it replaces an earlier page only if nothing went wrong."""
+    notebook, failed = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
     _strip_paths(notebook)
-    blocks.refresh_page(notebook, _answer(study, reports.parent, problem))
-    pages.export(notebook, page)
+    pages.export(notebook, reports / failed.name if problem is None else failed)
     if problem is None:
-        for path in (notebook, page):
-            path.replace(reports / path.name)
-        if reports.parent == PROJECT and not study.shown and not study.on_demand:
+        failed.unlink(missing_ok=True)
+        pages.link_figures(notebook)
+        notebook.replace(reports / notebook.name)
+        if reports.parent == PROJECT and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
             blocks.refresh_page(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
 
 
 def _unfinished(study: Study, reports: Path, ending: str) -> Path:
     return reports / "failed" / f"{study.notebook}.{ending}"
-
-
-def _answer(study: Study, out: Path, problem: str | None) -> dict[str, str]:
-    """What stands at the top of a page: this run's answer, or that it did not come to one."""
-    if problem is None:
-        return blocks.answers(study, out)
-    return {f"answer-{study.name}": f"This run did not come to an answer: {problem}"}
 
 
 def _for_sockets() -> str | None:

@@ -1,11 +1,8 @@
-"""What a reader opens: notebooks as HTML that needs no network, and an index."""
+"""Export executed notebooks: as HTML pages that share styles and a script and need no network, and as Markdown."""
 
 from __future__ import annotations
 
-import base64
 import re
-from functools import cache
-from importlib.resources import files
 from itertools import chain, count
 from pathlib import Path
 
@@ -16,42 +13,57 @@ from traitlets.config import Config
 from framehaul.errors import ReportError
 
 TEMPLATES = Path(__file__).parent
-BUNDLE = files("itables") / "html"
-
+SHARED = TEMPLATES / "report_template"
 HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="#\2">¶</a></h\1>')
-"""As nbconvert makes it of a line of Markdown."""
-
-
-PLACE_OF = "framehaul-ready-{}"
-PLACE = re.compile(f"<p>{PLACE_OF.format('([0-9]+)')}</p>")
+"""A heading of Markdown, as nbconvert writes it."""
+PLACEHOLDER = re.compile("<p>framehaul-output-([0-9]+)</p>")
+OWN_STYLE = re.compile(r"<style>[^<]*</style>(?=\s*<(?:table class=\"framehaul|div class=\"output_html\"))")
+"""The style of a table or of code, which a notebook needs and a page has in its stylesheet."""
 
 
 def export(notebook: Path, page: Path) -> None:
-    """Convert an executed notebook into one self-contained page with its code folded.
+    """Convert an executed notebook into a page with folded code, in `reports` or in `reports/failed`.
 
-    It leads to no other page before `write_index` knows which there are.
+    It links the run's figures and what `write_assets` writes; `index.write` adds the links to other pages.
 
     Raises ReportError when the page would load anything from the network.
     """
+    failed = page.parent.name == "failed"
+    content = answer_first(nbformat.read(notebook, as_version=4))
+    outputs = _take_html_outputs(content)
     config = Config()
-    # A progress bar rewrites its line; only what it ends with belongs into a page.
+    # A progress bar rewrites its line; only its last state belongs into a page.
     config.HTMLExporter.preprocessors = ["nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"]
     exporter = HTMLExporter(
         config=config, template_name="report_template", extra_template_basedirs=[str(TEMPLATES)],
         embed_images=True,
     )  # fmt: skip
-    content = answer_first(nbformat.read(notebook, as_version=4))
-    ready = _taken_out(content)
-    body, _ = exporter.from_notebook_node(content, resources={"metadata": {"name": title_of(content)}})
-    body = PLACE.sub(lambda place: ready[int(place[1])], body)
+    resources = {"metadata": {"name": title_of(content)}, "up": "../" if failed else ""}
+    body, _ = exporter.from_notebook_node(content, resources=resources)
+    body = PLACEHOLDER.sub(lambda place: outputs[int(place[1])], body)
     loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", body)
     if loaded:
         raise ReportError(f"{page.name} would load {loaded[0]}")
-    # Nobody has a use for a stop of the Tab key at each paragraph; what can be scrolled keeps its own.
-    body = body.replace('class="jp-Cell-inputWrapper" tabindex="0"', 'class="jp-Cell-inputWrapper"')
-    # Notebooks lead to each other; who reads a page means the other page.
+    # A link from a notebook to a notebook becomes a link from page to page.
     body = re.sub(r'(<a [^>]*href="(?!https?:)[^":]*\d\d_\w+)\.ipynb(#[^"]*)?"', r'\1.html\2"', body)
-    page.write_text(with_sortable_tables(with_contents(body)), encoding="utf8")
+    write_assets(page.parent.parent if failed else page.parent)
+    put(page, with_contents(body).encode())
+
+
+def write_assets(reports: Path) -> None:
+    """Write the stylesheet and the script that all pages share into `reports/assets`."""
+    (reports / "assets").mkdir(exist_ok=True)
+    for name in ("pages.css", "pages.js"):
+        content, path = (SHARED / name).read_bytes(), reports / "assets" / name
+        if not path.exists() or path.read_bytes() != content:
+            put(path, content)
+
+
+def put(path: Path, content: bytes) -> None:
+    """Replace a file at once: somebody may be reading it."""
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(content)
+    fresh.replace(path)
 
 
 def export_markdown(notebook: Path, page: Path) -> None:
@@ -66,6 +78,16 @@ def export_markdown(notebook: Path, page: Path) -> None:
     body, _ = exporter.from_notebook_node(content)
     body = re.sub(r"\]\((\d\d_\w+)\.ipynb(#[^)]*)?\)", r"](\1.md\2)", body)
     page.write_text(re.sub(r"\n{3,}", "\n\n", body).strip() + "\n", encoding="utf8")
+
+
+def link_figures(notebook: Path) -> None:
+    """Replace the figures in an executed notebook of `reports` by links to their files, which may be large."""
+    content = nbformat.read(notebook, as_version=4)
+    for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
+        about = output.get("metadata", {}).get("image/svg+xml", {})
+        if "figure" in about:
+            output["data"] = {"text/markdown": f"![{about['alt']}](../figures/{about['figure']})"}
+    nbformat.write(content, notebook)
 
 
 def shown_by(notebook: Path, tag: str, kind: str) -> str:
@@ -92,9 +114,9 @@ README = "readme-"
 
 
 def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a notebook with the cells tagged `answer` behind its question, which is its first cell.
+    """Return a notebook with the cells tagged `answer` moved behind its first cell, which asks the question.
 
-    Where papermill has written parameters, the cell with their defaults is left out.
+    The cell with the default parameters is left out where papermill has added one with the parameters of the run.
     """
     tags = [cell.metadata.get("tags", []) for cell in content.cells]
     left_out = "parameters" if any("injected-parameters" in one for one in tags) else None
@@ -104,25 +126,24 @@ def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return content
 
 
-def _taken_out(content: nbformat.NotebookNode) -> list[str]:
-    """Take the outputs of a notebook that are HTML already out of it, and leave a place for each.
+def _take_html_outputs(content: nbformat.NotebookNode) -> list[str]:
+    """Replace the HTML outputs of a notebook by placeholders, and return them without styles that the page has.
 
-    nbconvert parses a page and writes it anew, for some of its attributes: of large tables that takes seconds, in which
-    the next notebook may be measuring.
+    nbconvert parses and rewrites a whole page; for large tables that takes seconds while the next notebook measures.
     """
-    ready: list[str] = []
+    outputs: list[str] = []
     for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
         data = output.get("data", {})
         if "text/html" in data:
-            ready.append("".join(data["text/html"]))
-            data["text/html"] = f"<p>{PLACE_OF.format(len(ready) - 1)}</p>"
-    return ready
+            outputs.append(OWN_STYLE.sub("", "".join(data["text/html"])))
+            data["text/html"] = f"<p>framehaul-output-{len(outputs) - 1}</p>"
+    return outputs
 
 
 def with_contents(page: str) -> str:
-    """The page with an anchor of its own for each heading, and a list of those of the second and third level.
+    """Return a page with a unique anchor for each heading, and a list of its headings of the second and third level.
 
-    An anchor is its heading's text; of headings with the same text, the second has `-2` behind it.
+    An anchor is the text of its heading; a second heading of the same text gets the anchor `text-2`.
     """
     taken: set[str] = set()
     lines: list[str] = []
@@ -140,37 +161,8 @@ def with_contents(page: str) -> str:
     return page.replace("<main>", f'<nav class="contents">{contents}</nav>\n<main>', 1) if lines else page
 
 
-def with_sortable_tables(page: str) -> str:
-    """The page with what lets its reader sort and search the tables of class `sortable`, where it has one.
-
-    That is DataTables, a module, which a page without network imports from a data URL.
-    """
-    if 'class="framehaul sortable"' not in page:
-        return page
-    style = (BUNDLE / "dt_bundle.css").read_text("utf8")
-    return page.replace(
-        "</body>",
-        f"<style>{style}\n{DENSE_CSS}</style>\n"
-        f'<script type="module">import DataTable from "data:text/javascript;base64,{data_tables()}";\n'
-        'for (const table of document.querySelectorAll("table.sortable"))\n'
-        "  new DataTable(table, {paging: false, info: false, order: [], autoWidth: false});</script>\n</body>",
-    )
-
-
-@cache
-def data_tables() -> str:
-    """DataTables (https://datatables.net), as itables brings it, in Base64."""
-    return base64.b64encode((BUNDLE / "dt_bundle.js").read_bytes()).decode()
-
-
 def title_of(content: nbformat.NotebookNode) -> str:
-    """A notebook's first heading."""
-    # Of one that failed, papermill puts what happened before it.
+    """Return a notebook's first heading."""
+    # papermill puts a cell with the error before the first heading of a notebook that failed.
     lines = (line for cell in content.cells for line in str(cell.source).strip().splitlines()[:1])
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
-
-
-DENSE_CSS = """
-div.listing table.dataTable > tbody > tr > td { padding: 3px 8px; }
-div.listing div.dt-container { font-size: 12px; }
-"""

@@ -14,7 +14,7 @@ from IPython.display import Markdown
 from framehaul.bench import ratios, store
 from framehaul.reporting.versions import machine_text, size_text, versions_text
 from framehaul.settings import load_settings
-from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
+from framehaul.techniques.registry import DATABASES
 
 type Row = Mapping[str, Any]
 type Cell = str | Callable[[Row], Any]
@@ -295,37 +295,6 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def of_techniques(summary: pl.DataFrame) -> Listing:
-    """All techniques of a summary with their figures, and the reason where there are none."""
-    connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
-    inside = f" Connecting is on the clock with {' and '.join(connecting)} alone." if connecting else ""
-    note = (
-        "± : coefficient of variation over 10%, read with care. Ratio: the middle of the rounds' own ratios, with "
-        "their range, from six rounds on with a 95% interval. CPU: medians; peak RSS (its growth) and wire bytes: of "
-        "the warm-up. An empty cell could not be measured." + inside
-    )
-    columns = [
-        words("technique", "label"), words("origin", "origin"),
-        Column("median rows/s", "median_rows_per_s", "{:,.0f}"), UNSTABLE, Column("of rows", "rows", "{:,}"),
-        *(Column(name, f"{name}_rows_per_s", "{:,.0f}") for name in ("mean", "min", "max")),
-        Column("avg s", "avg_s", "{:.4f}"),
-        Column("ratio to best published", "ratio", "{:.2f}x"),
-        Column("its range or interval", interval_text),
-        words("dtypes", lambda row: dtypes_text(row["dtypes"] or "")),
-        Column("client CPU s", "client_cpu_s", "{:.2f}"), Column("server CPU s", "server_cpu_s", "{:.2f}"),
-        Column("peak RSS", "peak_rss_bytes", megabytes), Column("wire", "wire_bytes", megabytes),
-        words("terms of the write", "contract"), words("reason", "reason"),
-    ]  # fmt: skip
-    if summary["rows"].n_unique() == 1:
-        columns = [column for column in columns if column.cell != "rows"]
-    else:
-        note += " Who fell behind moved no more rows; figures of different numbers of rows do not compare."
-    for empty in ("contract", "reason"):
-        if summary[empty].is_null().all():
-            columns = [column for column in columns if column.cell != empty]
-    return Listing(columns, summary, note)
-
-
 def interval_text(row: Row) -> str | None:
     """The ends of a row's ratio, as `1.10 to 1.31 in 3 rounds`."""
     if row["ratio"] is None:
@@ -342,19 +311,9 @@ CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "
 """The classes of writes, of their contracts' kinds; reads have none."""
 
 
-def where_and_class(row: Row) -> str:
-    """The database, direction and class of a row, as `PostgreSQL write, append`."""
-    return ", ".join(filter(None, (where(row), CLASSES[row["contract"]])))
-
-
 def bullets(sentences: Iterable[str]) -> str:
     """Sentences as a Markdown list."""
     return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
-def rivals_text(ranked: Sequence[Mapping[str, Any]]) -> str:
-    """Who cannot be told from the first of rows of `statistics.medians`, fastest first; empty where everybody can."""
-    return "; ".join(row["label"] for row in ratios.tied(ranked))
 
 
 def fastest_of_each(groups: Mapping[str, pl.DataFrame], speed: Column, who: str = "label") -> Listing:
@@ -400,12 +359,12 @@ UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
         ("(contract)", "", CLASSES.__getitem__),
         ("rows_per_s", "rows/s", thousands),
         ("bytes_per_row", "bytes/row", "{:,.0f}"),
-        ("^tps$", "transactions/s", thousands),
+        ("^tps$", "transactions/s", "{:,.0f}"),
         ("_?per_s$", "per s", thousands),
         ("(bytes)", "", megabytes),
         ("^(rows)|(_rows)$", "", "{:,.0f}"),
         ("_s$|^(seconds)", "", seconds_text),
-        ("^(ratio)|^(gain)|^(over_)", "", "{:.2f}x"),
+        ("^(ratio)|(gain)|^(over_)", "", "{:.2f}x"),
         ("^(share)|(share)$", "", "{:.0%}"),
     )
 ]

@@ -48,10 +48,10 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
 
 
 TRANSFERS = (
-    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 50_000, (6, 52, 1000)),
-    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 150_000, (6, 50, 750)),
-    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 150_000, (9, 55, 900)),
-    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 300_000, (7, 60, 550)),
+    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 50_000, (6, 52, 900)),
+    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 150_000, (6, 50, 650)),
+    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 150_000, (9, 55, 750)),
+    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 300_000, (7, 60, 450)),
 )
 
 SUMMARY = Study(
@@ -67,7 +67,7 @@ SCALING = Study(
     "How does the cost of a path grow with rows?",
     (ROWS.at(30_000, reference=2_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
     TECHNIQUE_PASSES,
-    seconds=(10, 28, 450),
+    seconds=(10, 28, 300),
 )
 
 ABLATIONS = Study(
@@ -79,9 +79,7 @@ FIDELITY = Study(
     "08_fidelity",
     "Which values does a path change?",
     (TRIED,),
-    blocks="framehaul.studies.fidelity.study:writeup_blocks",
     patience="framehaul.studies.fidelity.study:patience",
-    shown="framehaul.studies.fidelity.study:Matrix",
     untimed=True,
     holds=(),
     seconds=(16, 45, 900),
@@ -92,9 +90,7 @@ HOLD = Parameter(
 )
 FAULTS_STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
-    blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
-    shown="framehaul.studies.faults.study:Report",
-    untimed=True, holds=(), seconds=(19, 60, 900),
+    patience="framehaul.studies.faults.study:patience", untimed=True, holds=(), seconds=(19, 60, 900),
 )  # fmt: skip
 
 LOAD = (
@@ -106,18 +102,17 @@ CONCURRENCY = Parameter(
     "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
     reference=[1, 4],
 )  # fmt: skip
-_ROWS = "framehaul.studies.drivers.runner:Measurement"
+_ROWS = "framehaul.studies.drivers.study:Measurement"
 POSTGRES_DRIVERS = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
-    patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
-    alone=True, seconds=(40, 45, 500),
+    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver",
+    patience="framehaul.studies.drivers.study:patience", alone=True, seconds=(40, 45, 300),
 )  # fmt: skip
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
     (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
+    holds=(), seconds=(30, 40, 350),
 )  # fmt: skip
 
 PARALLEL = Parameter(
@@ -126,16 +121,13 @@ PARALLEL = Parameter(
 WAREHOUSE = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
     (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
-    "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:writeup_blocks",
-    shown="framehaul.studies.warehouse.study:Transfer",
-    holds=("buildings",), seconds=(3, 35, 90),
+    "framehaul.studies.warehouse.study:Result", "route", holds=("buildings",), seconds=(3, 35, 90),
 )  # fmt: skip
 
 PARQUET = Study(
     "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
     (ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED),
-    "framehaul.studies.parquet.study:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
-    shown="framehaul.studies.parquet.study:Anatomy",
+    "framehaul.studies.parquet.study:RoundTrip", "trial",
     holds=("buildings",), seconds=(2, 22, 180),
 )  # fmt: skip
 
@@ -143,8 +135,6 @@ JSON_PARQUET = Study(
     "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
     (ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED),
     "framehaul.studies.json_parquet.study:Conversion", "converter",
-    "framehaul.studies.json_parquet.study:writeup_blocks",
-    shown="framehaul.studies.json_parquet.study:JsonToParquet",
     holds=(), seconds=(6, 20, 80),
 )  # fmt: skip
 
@@ -159,10 +149,8 @@ SERVICES = Parameter(
 )  # fmt: skip
 PGBENCH = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
-    "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
-    shown="framehaul.studies.pgbench.study:Pgbench",
-    holds=(), seconds=(6, 28, 130),
+    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.study:Result", "service",
+    patience="framehaul.studies.pgbench.study:patience", holds=(), seconds=(6, 28, 130),
 )  # fmt: skip
 
 NOISE = Study(
@@ -171,8 +159,6 @@ NOISE = Study(
     (ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
-    "framehaul.studies.noise.study:writeup_blocks",
-    shown="framehaul.studies.noise.study:Noise",
     seconds=(4, 45, 140),
 )
 
@@ -190,10 +176,8 @@ TABLE_SHAPES = Study(
     "Do the same techniques win on tables of other shapes, and with fewer rows?",
     (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
-    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
-    shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
-    seconds=(5, 38, 350),
+    seconds=(5, 38, 240),
 )
 
 EVERYDAY_API = Study(
@@ -202,9 +186,7 @@ EVERYDAY_API = Study(
     (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
-    blocks="framehaul.studies.everyday_api.study:writeup_blocks",
-    shown="framehaul.studies.everyday_api.study:EverydayApi",
-    seconds=(5, 45, 200),
+    seconds=(5, 45, 120),
 )
 
 TARGETS = Parameter(
@@ -217,7 +199,6 @@ INCOMING = Parameter(
 )  # fmt: skip
 SHARES = Parameter(
     "shares", [90], "of upserts: per cent of the rows that come whose key is there", smoke=[50],
-    reference=[10, 90],
 )  # fmt: skip
 
 UPSERT_STUDY = Study(
@@ -225,13 +206,11 @@ UPSERT_STUDY = Study(
     "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
     (TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
-    blocks="framehaul.studies.upsert.study:writeup_blocks",
     measured="framehaul.studies.upsert.passes:placed",
-    shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
-    patience="framehaul.studies.upsert.runs:patience",
+    patience="framehaul.studies.upsert.study:patience",
     holds=(),
-    seconds=(8, 60, 400),
+    seconds=(8, 60, 220),
 )
 
 OWN_DATA = Study(
@@ -245,7 +224,7 @@ OWN_DATA = Study(
                   choices=("append", "replace", "upsert")),
         ROUNDS.at(5), WARMUP, SEED, RACE,
     ),
-    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
+    TECHNIQUE_PASSES, seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip
 
 WORKERS = Parameter(
@@ -256,19 +235,19 @@ PARTITIONS = Parameter(
 )
 SCALE_OUT = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
-    (ROWS.at(30_000, reference=200_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
+    (ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
     "framehaul.studies.scale_out.study:Result", "label",
-    seconds=(10, 25, 270),
+    seconds=(10, 25, 170),
 )  # fmt: skip
 
 NETWORK = Study(
     "23_network",
     "What do distance, bandwidth, encryption and a pooler change?",
-    (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
+    (ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
     measured="framehaul.studies.network.catalog:placed",
-    seconds=(10, 30, 210),
+    seconds=(10, 30, 150),
 )
 
 EXPLORER = Study(

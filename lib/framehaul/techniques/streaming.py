@@ -39,7 +39,7 @@ from framehaul.data.frames import (
     validated,
     with_bytes,
 )
-from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table
+from framehaul.data.schema import ARRAYS, NESTED, NO_NATIVE, ColumnType, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.beyond.postgres_write import picked
@@ -152,7 +152,7 @@ def insert_batches(
     blocks keep the server's memory low. Raises ValueError as `in_table_schema` does; blocks finished before stay.
     """
     conforming = in_table_schema(batches, table, clickhouse_write.check)
-    if not table.columns_of(*clickhouse_write.NO_NATIVE):
+    if not table.columns_of(*NO_NATIVE):
         contents = one_ahead(gathered(conforming, together))
         blocks = chain.from_iterable(native_blocks(content, table) for content in contents)
         clickhouse_write.insert_native(connection, table, blocks)

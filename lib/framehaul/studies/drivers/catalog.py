@@ -1,4 +1,4 @@
-"""The drivers that are compared, the programs that drive them, how those are built, and what one run answers."""
+"""The drivers that are compared, the programs that run them, and the builds of programs in other languages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from framehaul.bench.passes import Ok, Pass, attempt, last_line
-from framehaul.data.documents import no_number
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.drivers.driver import NOT_OFFERED
 
 SOURCES = PROJECT / "drivers"
 PATIENCE_SECONDS = 120
 """How long an answer may take beyond the time that was asked for."""
 VERSION_SECONDS = 30
+NOT_OFFERED = 3
+"""The exit status of a program whose driver cannot run here."""
 
 BUILT_HERE = "# Made by framehaul: make tools"
 
@@ -33,10 +33,7 @@ type Command = Callable[[Settings], list[str]]
 
 @dataclass(frozen=True)
 class Contender:
-    """One driver in one way of using it: how tables and charts call it, and the program that drives it.
-
-    `origin` is `published` for those that the article compared.
-    """
+    """A driver as it is used, its label, and the command of its program; `origin` is `published` as in the article."""
 
     name: str
     label: str
@@ -44,61 +41,34 @@ class Contender:
     origin: str
     command: Command
     arrays_as_text: bool = False
-    """Whether it leaves arrays as the text that came from the server."""
+    """Whether it returns arrays as the text that the server sent."""
 
 
-class ProgramError(WrongResultError):
-    """A program ended, did not answer, or gave an answer that is none."""
+def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    """Start a program with a request on standard input and return the JSON object that it prints.
 
-
-def answer_of(
-    command: list[str], request: Mapping[str, Any], fields: Mapping[str, type], seconds: float = PATIENCE_SECONDS
-) -> dict[str, Any]:
-    """Start a program, give it a request on standard input and return the JSON object that it prints.
-
-    Raises ProgramError when it cannot be started, takes longer than `seconds`, fails, or prints anything else than an
-    object with these fields; UnavailableError when its driver cannot do this.
+    Raises UnavailableError when its driver cannot run here, WrongResultError when it fails or exceeds the time.
     """
     try:
         done = subprocess.run(
             command, cwd=PROJECT, input=json.dumps(request).encode(), capture_output=True, timeout=seconds, check=False
         )
-    except OSError as error:
-        raise ProgramError(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
     except subprocess.TimeoutExpired:
-        raise ProgramError(f"no answer within {seconds:.0f} s") from None
+        raise WrongResultError(f"no answer within {seconds:.0f} s") from None
     if done.returncode:
-        said = last_line(done.stderr.decode(errors="replace"), "the program ended without a word")[:400]
-        raise UnavailableError(said) if done.returncode == NOT_OFFERED else ProgramError(said)
-    return parsed(done.stdout, fields)
-
-
-def parsed(text: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
-    """Return the JSON object with these fields; raises ProgramError where the text is none, or has not all of them.
-
-    A `float` is any number, and numbers are finite and at least 0.
-    """
-    try:
-        answer = json.loads(text, parse_constant=no_number)
-    except (ValueError, RecursionError):  # also of text that is not UTF-8
-        answer = None
-    if not isinstance(answer, dict):
-        raise ProgramError(f"its answer is no JSON object: {text[:80].decode(errors='replace')!r}")
-    for name, kind in fields.items():
-        value: Any = answer.get(name)
-        is_number = kind in (int, float)
-        if not (type(value) in (int, kind) and 0 <= value < 2**63 if is_number else type(value) is kind):
-            raise ProgramError(f"its answer has no {name} that is {kind.__name__}, but {value!r:.80}")
+        reason = last_line(done.stderr.decode(errors="replace"), "the program ended without an error message")[:400]
+        raise UnavailableError(reason) if done.returncode == NOT_OFFERED else WrongResultError(reason)
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
 def go(name: str) -> Command:
-    """The program of Go's drivers."""
+    """Return the command of a driver of Go."""
     return lambda settings: [str(go_program(settings)), name]
 
 
 def go_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return where the program of Go's drivers is; raises UnavailableError where it is not built and not to `make`."""
+    """Return the program of Go's drivers; raises UnavailableError where it is not built, unless it is to `make` it."""
     find_tool("go", "Go: install it (https://go.dev/dl/)")
     sources, target = SOURCES / "go", settings.tools_dir / "go"
     texts = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
@@ -109,18 +79,18 @@ def go_program(settings: Settings, *, make: bool = False) -> Path:
 
 
 def node(name: str) -> Command:
-    """The program of Node's drivers."""
+    """Return the command of a driver of Node."""
     return lambda settings: ["node", str(node_program(settings)), name]
 
 
 def node_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return where the program of Node's drivers is, a copy with its packages beside it; as `go_program`."""
+    """Return the program of Node's drivers, a copy with its packages beside it, like `go_program`."""
     for tool in ("node", "npm"):
         find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
     target = settings.tools_dir / "node"
     shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
     command = ["npm", "ci", "--no-progress"]
-    if not os.access(os.environ.get("HOME", ""), os.W_OK):  # npm 11 does not end where it cannot make its cache
+    if not os.access(os.environ.get("HOME", ""), os.W_OK):  # npm 11 hangs where it cannot create its cache
         command.append(f"--cache={target / '.npm'}")
     lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
     _made("Node's drivers", target / "node_modules" / ".framehaul", lock, command if make else None, target)
@@ -128,7 +98,7 @@ def node_program(settings: Settings, *, make: bool = False) -> Path:
 
 
 def _made(what: str, mark: Path, wanted: str, command: list[str] | None, directory: Path) -> None:
-    """Run the command that makes a program, unless `mark` says that it is made of what is wanted."""
+    """Run the command that builds a program, unless the file `mark` shows that it is built from the same sources."""
     if not mark.exists() or mark.read_text() != wanted:
         if command is None:
             raise UnavailableError(f"{what} are not built. make tools builds them, in about a minute")
@@ -138,9 +108,9 @@ def _made(what: str, mark: Path, wanted: str, command: list[str] | None, directo
 
 
 def adbc_clickhouse(settings: Settings) -> Path:
-    """The manifest by which ADBC finds ClickHouse's driver in this environment; the driver is built where it is not.
+    """Return the manifest by which ADBC finds ClickHouse's driver in this environment, and build the driver.
 
-    One that somebody has installed there (`dbc install clickhouse`) is left as it is. Raises UnavailableError.
+    A driver that is installed there (`dbc install clickhouse`) is left as it is. Raises UnavailableError.
     """
     sources, target = SOURCES / "adbc_clickhouse", settings.tools_dir / "adbc_clickhouse"
     library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
@@ -150,7 +120,6 @@ def adbc_clickhouse(settings: Settings) -> Path:
     if manifest.exists() and BUILT_HERE not in manifest.read_text():
         return manifest
     find_tool("cargo", "Rust: install it (https://rustup.rs)")
-    # What is built already takes it no time.
     command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target)]
     build(command, sources, "ClickHouse's ADBC driver was not built")
     manifest.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +128,7 @@ def adbc_clickhouse(settings: Settings) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """The toolchains that are there, each with the drivers that are built by it."""
+    """Return the versions of Go and Node where they are installed, with those of their drivers."""
     toolchains = {}
     if shutil.which("go"):
         required = re.findall(r"^\t(\S+ v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
@@ -172,7 +141,7 @@ def versions() -> dict[str, str]:
 
 
 def version_output(*command: str) -> str:
-    """What a toolchain says of itself; `unknown` where it cannot."""
+    """Return what a program prints about itself, or `unknown`."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=True, timeout=VERSION_SECONDS
@@ -182,26 +151,26 @@ def version_output(*command: str) -> str:
 
 
 def find_tool(name: str, what: str) -> None:
-    """Raises UnavailableError where a program is not on PATH; `what` is what brings it, and from where."""
+    """Raise UnavailableError where a program is not on PATH; `what` names the package and its address."""
     if shutil.which(name) is None:
         raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
 
 
 def build(command: list[str], directory: Path, failed: str) -> None:
-    """Run what builds or installs a program, with its output on standard error; raises UnavailableError if it fails."""
+    """Run a build with its output on standard error; raises UnavailableError if it fails."""
     if subprocess.run(command, cwd=directory, stdout=sys.stderr, check=False).returncode:
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: see above")
 
 
 class Commands:
-    """The command of each contender, or other tool; what has to be built is built once, or found to be impossible."""
+    """The commands of drivers and tools. Each is prepared once, and an error is remembered."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._commands: dict[str, Pass[list[str]]] = {}
 
     def of(self, name: str, command: Command) -> list[str]:
-        """Raises UnavailableError when it cannot be had here."""
+        """Return a command; raises UnavailableError where the program is not available."""
         if name not in self._commands:
             self._commands[name] = attempt(lambda: command(self._settings), failures=())
         known = self._commands[name]
@@ -249,5 +218,3 @@ CLICKHOUSE = (
     _clickhouse("clickhouse_driver", "clickhouse-driver"),
     _clickhouse("httpx_json", "httpx, JSONCompactEachRow"),
 )
-
-LABELS = {one.name: one.label for one in (*POSTGRES, *CLICKHOUSE)}

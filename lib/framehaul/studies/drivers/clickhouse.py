@@ -1,6 +1,7 @@
-"""Python clients that fetch rows from ClickHouse: how each is opened, and how a query's rows become Python values.
+"""Python clients that fetch rows from ClickHouse: how each connects, and how the rows of a query become Python values.
 
-Each is imported where it is opened, for some of these imports take longer than the test.
+Each is imported where it connects, because some imports take longer than the test. No client compresses: on loopback
+that costs more than it saves, and the clients differ in what they request.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from clickhouse_connect.driver.asyncclient import AsyncClient
     from clickhouse_connect.driver.client import Client
 
-# Nobody compresses here: on loopback that costs more than it saves, and the clients would differ in what they ask for.
-
 
 def _connect_options(server: ClickHouseServer) -> dict[str, Any]:
     return {
@@ -45,48 +44,48 @@ def _native_options(server: ClickHouseServer) -> dict[str, Any]:
 
 
 def connect_open(server: ClickHouseServer, native_codec: str) -> Client:
-    """clickhouse-connect, synchronous."""
+    """Open a synchronous client of clickhouse-connect."""
     import clickhouse_connect
 
     return clickhouse_connect.get_client(**_connect_options(server), native_codec=native_codec, dedicated_pool=True)
 
 
 def connect_fetch(client: Client, shape: Shape) -> list[Row]:
-    """FORMAT Native, columns turned into rows."""
+    """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
 
 async def connect_async_open(server: ClickHouseServer, native_codec: str) -> AsyncClient:
-    """clickhouse-connect, asynchronous."""
+    """Open an asynchronous client of clickhouse-connect."""
     import clickhouse_connect
 
     return await clickhouse_connect.get_async_client(**_connect_options(server), native_codec=native_codec)
 
 
 async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
-    """FORMAT Native, columns turned into rows."""
+    """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, (await client.query(shape.sql)).result_rows)]
 
 
 async def aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
-    """aiochlite in its default configuration."""
+    """Open aiochlite in its default configuration."""
     import aiochlite
 
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
 
 
 async def aiochlite_rows(client: aiochlite.AsyncChClient, shape: Shape) -> list[aiochlite.Row]:
-    """FORMAT RowBinary, decoded into rows that know their names."""
+    """Fetch FORMAT RowBinary, decoded into rows with names."""
     return await client.fetch(shape.sql)
 
 
 async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> list[Row]:
-    """FORMAT RowBinary, decoded into tuples."""
+    """Fetch FORMAT RowBinary, decoded into tuples."""
     return await client.fetch_rows(shape.sql)
 
 
 async def aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
-    """aiochclient over aiohttp."""
+    """Open aiochclient over aiohttp."""
     import aiochclient
     import aiohttp
 
@@ -97,12 +96,12 @@ async def aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
 
 
 async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[Row]:
-    """FORMAT TSV; a record is decoded when a value of it is asked for, so each is asked."""
+    """Fetch FORMAT TSV; a record decodes its values on access, so all of them are accessed."""
     return [record[:] for record in await client.fetch(shape.sql)]
 
 
 async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
-    """asynch over the native protocol."""
+    """Open asynch over the native protocol."""
     from asynch.proto.connection import Connection
 
     connection = Connection(**_native_options(server))
@@ -111,20 +110,20 @@ async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
 
 
 async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> list[Row]:
-    """Native blocks, columns turned into rows."""
+    """Fetch Native blocks and turn their columns into rows."""
     rows: list[Row] = await connection.execute(shape.sql)
     return rows
 
 
 def driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
-    """clickhouse-driver over the native protocol."""
+    """Open clickhouse-driver over the native protocol."""
     import clickhouse_driver
 
     return clickhouse_driver.Client(**_native_options(server))
 
 
 def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> list[Row]:
-    """Native blocks, columns turned into rows."""
+    """Fetch Native blocks and turn their columns into rows."""
     rows: list[Row] = client.execute(shape.sql)
     return rows
 
@@ -133,11 +132,11 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
     "DateTime('UTC')": dt.datetime.fromisoformat,
     "Array(Decimal(10, 2))": lambda values: [*map(Decimal, values)],
 }
-"""What JSON has no type for, and how it is made of the text that stands there."""
+"""Conversions of text to the types that JSON lacks."""
 
 
 async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
-    """httpx bound to the server, its login and its database."""
+    """Open httpx bound to the server, its login and its database."""
     import httpx
 
     return httpx.AsyncClient(
@@ -149,7 +148,7 @@ async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
 
 
 async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[Row]:
-    """FORMAT JSONCompactEachRow: parsed line by line, times and decimals made of their text."""
+    """Fetch FORMAT JSONCompactEachRow; each line is parsed, and times and decimals are converted from text."""
     response = await client.post("/", content=f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes")
     response.raise_for_status()
     _, types, *lines = response.text.splitlines()

@@ -1,4 +1,4 @@
-"""PostgreSQL drivers of Python: how each is opened and fetches, as its own documentation does it."""
+"""PostgreSQL drivers of Python: how each connects and fetches, as in its own documentation."""
 
 from __future__ import annotations
 
@@ -23,69 +23,57 @@ if TYPE_CHECKING:
 
 
 def _percent(sql: str) -> str:
-    """The same statement with `%s`, as the DB-API's drivers want it."""
+    """Return the statement with the placeholders `%s` of the DB-API."""
     return re.sub(r"\$\d+", "%s", sql)
 
 
-# asyncpg
-
-
 async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> list[Any]:
-    """Prepares once and keeps the statement, by itself; binary protocol."""
+    """Fetch in the binary protocol; asyncpg prepares the statement once and keeps it."""
     return await connection.fetch(shape.sql, *shape.arguments)  # type: ignore[no-any-return]
 
 
-# psycopg 3
-
-
 def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool) -> list[Row]:
-    """Prepares by itself when a statement has run five times."""
+    """Fetch; psycopg 3 prepares a statement after five runs."""
     with connection.cursor(binary=binary) as cursor:
         cursor.execute(_percent(shape.sql).encode(), shape.arguments)
         return cursor.fetchall()
 
 
 async def psycopg_async_fetch(connection: psycopg.AsyncConnection[Any], shape: Shape, *, binary: bool) -> list[Row]:
-    """As `psycopg_fetch`."""
+    """Fetch like `psycopg_fetch`."""
     async with connection.cursor(binary=binary) as cursor:
         await cursor.execute(_percent(shape.sql).encode(), shape.arguments)
         return await cursor.fetchall()
 
 
-# psycopg2
-
-
 def psycopg2_open(dsn: str) -> Any:
-    """A connection in autocommit."""
+    """Open a connection in autocommit."""
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
     return connection
 
 
 def psycopg2_fetch(connection: Any, shape: Shape, *, cursor_factory: Any = None) -> list[Row]:
-    """Text protocol; arguments are put into the statement by the client."""
+    """Fetch in the text protocol; the client puts arguments into the statement."""
     with connection.cursor(cursor_factory=cursor_factory) as cursor:
         cursor.execute(_percent(shape.sql), shape.arguments)
         rows: list[Row] = cursor.fetchall()
         return rows
 
 
-# aiopg
-
-
 async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_factory: Any = None) -> list[Row]:
-    """psycopg2 beneath an event loop."""
+    """Fetch with psycopg2 under an event loop."""
     async with connection.cursor(cursor_factory=cursor_factory) as cursor:
         await cursor.execute(_percent(shape.sql), shape.arguments)
         rows: list[Row] = await cursor.fetchall()
         return rows
 
 
-# pg8000 and ADBC, whose imports are costly
+# pg8000 and ADBC are imported only where they are used: their imports are costly.
 
 
 def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
-    """A connection in autocommit."""
+    """Open a connection in autocommit."""
     import pg8000.dbapi
 
     options: dict[str, Any] = conninfo_to_dict(dsn)
@@ -100,21 +88,21 @@ def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
 
 
 def pg8000_fetch(connection: pg8000.dbapi.Connection, shape: Shape) -> list[Any]:
-    """Python all through; text protocol."""
+    """Fetch in the text protocol, in pure Python."""
     cursor = connection.cursor()
     cursor.execute(_percent(shape.sql), shape.arguments)
     return list(cursor.fetchall())
 
 
 def adbc_open(dsn: str) -> adbc_driver_postgresql.dbapi.Connection:
-    """A connection in autocommit."""
+    """Open a connection in autocommit."""
     import adbc_driver_postgresql.dbapi
 
     return adbc_driver_postgresql.dbapi.connect(dsn, autocommit=True)
 
 
 def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape) -> pa.Table:
-    """Binary COPY decoded into Arrow columns: no Python object for a value."""
+    """Fetch a binary COPY into Arrow columns, without a Python object for each value."""
     with connection.cursor() as cursor:
         cursor.execute(shape.sql, shape.arguments or None)
         return cursor.fetch_arrow_table()

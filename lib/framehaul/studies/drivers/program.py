@@ -1,8 +1,8 @@
 """The program that runs a Python driver once: `python -m framehaul.studies.drivers.program postgres|clickhouse NAME`.
 
-Request, answer and exit codes are those of `drivers/README.md`, but that a request for ClickHouse has `server` in place
-of `dsn`, that a digest stands for the rows where one is asked for, and that each connection sends one query however
-short the time is.
+Request, answer and exit codes are those of `drivers/README.md`, with three differences: a request for ClickHouse has
+`server` in place of `dsn`, `checked` is a digest of the rows if the request asks for one, and each connection sends at
+least one query however short the time is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
-from framehaul.studies.drivers.driver import NOT_OFFERED, Driver, NotOfferedError, loop_factory
+from framehaul.servers.address import ClickHouseServer
+from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.shapes import Shape
 
 type Answer = dict[str, Any]
@@ -30,7 +31,7 @@ type Query = Callable[[Any, Shape], Any]
 
 
 class Window:
-    """What all connections did between a common start and the end of their last query."""
+    """Queries of all connections from a common start to the end of the last one."""
 
     def __init__(self, seconds: float) -> None:
         self.rows, self.failed = 0, False
@@ -40,7 +41,7 @@ class Window:
         self._end_ns = self._start_ns + round(seconds * 1e9)
 
     def took(self, rows: int, began_ns: int) -> bool:
-        """Count a query that has its rows; return whether another one may begin."""
+        """Count a finished query; return whether another one may begin."""
         now = time.perf_counter_ns()
         with self._lock:
             self.latencies_ns.append(now - began_ns)
@@ -48,7 +49,7 @@ class Window:
         return now < self._end_ns and not self.failed
 
     def figures(self) -> Answer:
-        """Return the part of the answer that is about the window, which ends now."""
+        """Close the window and return its part of the answer."""
         return {
             "seconds": (time.perf_counter_ns() - self._start_ns) / 1e9, "cpu_seconds": time.process_time() - self._cpu,
             "queries": len(self.latencies_ns), "rows": self.rows, "latencies_ns": self.latencies_ns,
@@ -74,7 +75,7 @@ def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
 
 
 async def _awaited(function: Callable[..., Any], *arguments: object) -> Any:
-    """Return what a function returns, awaited where it is asynchronous."""
+    """Call a function, and await it if it is asynchronous."""
     returned = function(*arguments)
     return await returned if inspect.isawaitable(returned) else returned
 
@@ -90,18 +91,18 @@ async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[
 
 
 async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
-    """Run one query to be checked, then queries on all connections, with a task for each or a thread of its own."""
+    """Run one query for the check, then queries on all connections, each in a task or a thread of its own."""
     query: Query = driver.fetch
     async with _connected(driver, address, 1) as [client]:
         returned = await _awaited(query, client, shape)
         checked = shown(returned, digested=request.get("digest", False))
         del returned
     async with _connected(driver, address, request["connections"]) as clients:
-        with ThreadPoolExecutor(len(clients)) as pool:  # which has no threads until they are needed
+        with ThreadPoolExecutor(len(clients)) as pool:  # it starts threads when they are needed
 
             async def run(seconds: float) -> Window:
                 window = Window(seconds)
-                if driver.loop == "threads":  # the event loop, which has nothing to do, waits for them
+                if driver.loop == "threads":  # the event loop is idle meanwhile
                     for done in [pool.submit(_in_thread, query, client, shape, window) for client in clients]:
                         done.result()
                 else:
@@ -124,7 +125,7 @@ def shown(returned: Any, *, digested: bool) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON's own types: bytes in hexadecimal, decimals and times as text, a time without a zone as UTC."""
+    """Return a value in JSON's types: bytes in hexadecimal, decimals and times as text, times without a zone in UTC."""
     match value:
         case bytes() | memoryview() | bytearray():
             return bytes(value).hex()
@@ -141,42 +142,36 @@ def json_value(value: Any) -> Any:
 
 
 def digest(rows: list[Any]) -> str:
-    """Return what is the same for the same rows in the same order."""
+    """Return a SHA-256 digest of rows in their order."""
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
-    """Return what the driver did; raises what it raises, and NotOfferedError."""
-    given = request["shape"].items()
-    fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given}
-    shape = Shape(**fields)
+    """Run the driver under its event loop and return the answer; raises what the driver raises."""
+    shape, factory = Shape(**request["shape"]), None
+    if driver.loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
     try:
-        with asyncio.Runner(loop_factory=loop_factory(driver.loop)) as runner:
+        with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(drive(driver, address, shape, request))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
-
-
-def _clickhouse(values: Answer) -> object:
-    from framehaul.servers.address import ClickHouseServer
-
-    return ClickHouseServer(**values)
 
 
 def main() -> int:
     """Answer the request on standard input."""
     database, name = sys.argv[1:]
     request = json.load(sys.stdin)
-    # With a buffer also where PYTHONUNBUFFERED is set: without one, a signal in the middle of a write loses the rest.
+    # Buffered even with PYTHONUNBUFFERED: otherwise a signal during a write would lose the rest.
     with open(sys.stdout.fileno(), "w", encoding="utf8", closefd=False) as answers:
-        sys.stdout = sys.stderr  # whatever a driver prints goes where errors go
+        sys.stdout = sys.stderr  # for drivers that print
         try:
             module = importlib.import_module(f"framehaul.studies.drivers.{database}")
-            answer = answered(module.DRIVERS[name], request.get("dsn") or _clickhouse(request["server"]), request)
-        except NotOfferedError as error:
-            print(error, file=sys.stderr)
-            return NOT_OFFERED
-        except Exception as error:  # noqa: BLE001  whatever a driver raises is why it failed, in one line
+            address = request["dsn"] if database == "postgres" else ClickHouseServer(**request["server"])
+            answer = answered(module.DRIVERS[name], address, request)
+        except Exception as error:  # noqa: BLE001  the last line of standard error is the reason of a failed pass
             print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)
             return 1
         json.dump(answer, answers, allow_nan=False)

@@ -1,4 +1,4 @@
-"""What the drivers are asked to do: the shapes of queries, what they need on the server, and what must come back."""
+"""The queries that drivers run: shapes of PostgreSQL, tables of ClickHouse, and the rows that they must return."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ type Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """One kind of query, as the programs get it.
-
-    `sql` runs with `arguments`; `count` is how many rows it gives, where that is known before.
-    """
+    """A query as programs receive it; `count` is its number of rows, where that is known before."""
 
     name: str
     label: str
@@ -38,9 +35,9 @@ POSTGRES_TABLES = {
         "FROM generate_series(1, 100)",
     ),
 }
-"""The tables of the shapes: how each is made, and filled."""
+"""The statements that create and fill the tables of the shapes."""
 
-# The queries of https://github.com/MagicStack/pgbench, with which asyncpg was published, and of its later versions.
+# The queries of https://github.com/MagicStack/pgbench, which asyncpg was published with, and of its later versions.
 POSTGRES_SHAPES = (
     Shape(
         "pg_type", "wide rows: all of pg_type",
@@ -54,12 +51,12 @@ POSTGRES_SHAPES = (
     Shape("one", "round trip: SELECT 1+1", "SELECT 1+1"),
 )  # fmt: skip
 PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
-"""The four whose geometric mean was published."""
+"""The four shapes with a published geometric mean."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A table that ClickHouse fills by itself, and the row that must stand there for each number."""
+    """A table that ClickHouse generates; `row` returns the expected row of a number."""
 
     name: str
     label: str
@@ -69,11 +66,11 @@ class Generated:
 
     @property
     def table(self) -> str:
-        """Its name on the server."""
+        """The name of the table on the server."""
         return f"{PREFIX}{self.name}"
 
     def shape(self, rows: int) -> Shape:
-        """The query for the first `rows` of its rows, in order."""
+        """Return the query for the first `rows` rows, in order."""
         sql = f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id"
         return Shape(self.name, self.label, sql, count=rows)
 
@@ -94,7 +91,7 @@ def _nested(number: int) -> Row:
 
 
 # The first is the table of https://github.com/DarkStussy/aiochlite/tree/master/benchmarks as published; the others are
-# those of its later versions.
+# from its later versions.
 CLICKHOUSE_TABLES = (
     Generated(
         "flat", "id, time, tuple, decimals",

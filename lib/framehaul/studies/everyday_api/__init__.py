@@ -1,1 +1,6 @@
-"""What people call without a choice, what one changes to get the fast one, and whether batches keep memory bounded."""
+"""Everyday calls: the one line to change, its gain, and whether reads in batches keep memory bounded."""
+
+from framehaul.studies.everyday_api.one_line import changes
+from framehaul.studies.everyday_api.study import run
+
+__all__ = ["changes", "run"]

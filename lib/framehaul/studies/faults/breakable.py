@@ -1,4 +1,4 @@
-"""Servers of the study's own, which may be killed, and tables on them that fail on demand."""
+"""Embedded servers of the study's own, which may be killed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TABLE = Table(
     ("id",),
 )
 
-# A load of many millions of rows in small: ClickHouse closes a block after so many rows, by default after a million.
+# ClickHouse closes a block after so many rows, by default after a million: few rows then behave as many millions do.
 BLOCK_ROWS = 16_384
 SMALL_BLOCKS = {
     "max_insert_block_size": BLOCK_ROWS, "min_insert_block_size_rows": BLOCK_ROWS,
     "min_insert_block_size_bytes": 65_536, "input_format_parquet_max_block_size": BLOCK_ROWS,
-    # Rows come out in order, so that an error in the last of them comes when the body is under way.
+    # Rows come in order, so that an error in the last row comes after the body has begun.
     "max_block_size": BLOCK_ROWS, "max_threads": 1,
 }  # fmt: skip
 TIMEOUT_SECONDS = 2
@@ -41,32 +41,32 @@ TIMEOUT_SECONDS = 2
 
 @dataclass
 class BreakableServers:
-    """Both embedded servers, with the means to kill them."""
+    """Both embedded servers, which can be killed and started again."""
 
     postgres_process: EmbeddedPostgres
     clickhouse_process: EmbeddedClickHouse
     servers: Servers
 
-    def kill(self, *databases: str) -> None:
-        """Kill the servers as a crash would: nobody is told, nothing is written."""
+    def kill(self, *databases: Database) -> None:
+        """Kill servers as a crash would, without a warning to clients and without a flush."""
         for database in databases:
             process_id = self.servers.of(database).process_id
             assert process_id is not None
             server = psutil.Process(process_id)
             processes = [server, *server.children(recursive=True)]
-            # All stand still before one is killed: PostgreSQL's backends tidy up when they see that its first process
-            # is gone. A file of an unlogged table went so that the log wanted, and no recovery came to its end.
+            # All are stopped before the first is killed: PostgreSQL's backends clean up when the postmaster is gone.
+            # That removed a file of an unlogged table which recovery needed, and the server never started again.
             for end in (psutil.Process.suspend, psutil.Process.kill):
                 for process in processes:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         end(process)
             psutil.wait_procs(processes, timeout=30)
 
-    def start(self, *databases: str, **clickhouse_settings: str | int) -> None:
-        """Start the servers again, ClickHouse with these settings beside its own; waits for recovery."""
+    def start(self, *databases: Database, **clickhouse_settings: str | int) -> None:
+        """Start the servers again, ClickHouse with these settings as well, and wait for recovery."""
         postgres, clickhouse = self.servers.postgres, self.servers.clickhouse
         if "postgres" in databases:
-            self.postgres_process.stop()  # what is left of one that was killed
+            self.postgres_process.stop()  # remains of a killed server
             postgres = self.postgres_process.start()
         if "clickhouse" in databases:
             self.clickhouse_process.stop()
@@ -77,7 +77,7 @@ class BreakableServers:
 
 @contextmanager
 def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
-    """Servers of their own in a directory of their own, for as long as the block lasts."""
+    """Start both servers in a temporary directory, for as long as the block lasts."""
     home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
     home.chmod(0o711)  # PostgreSQL's own account passes through
     try:
@@ -93,9 +93,9 @@ def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
 
 
 def run_on(server: Server, *statements: str) -> list[Any]:
-    """Run statements, each on its own; gives the first row that the last one answers, if it answers. ClickHouse: text.
+    """Run statements one by one and return the first row of the last one's result; ClickHouse returns text.
 
-    A time limit that is a fault for others is none here. Raises what psycopg raises, or ServerError.
+    The time limit that is a fault for techniques does not apply. Raises what psycopg raises, or ServerError.
     """
     if isinstance(server, PostgresServer):
         with psycopg.connect(server.dsn(), autocommit=True, options="-c statement_timeout=0") as connection:
@@ -104,8 +104,3 @@ def run_on(server: Server, *statements: str) -> list[Any]:
             return [*(cursor.fetchone() or ())] if cursor.description else []
     tables = ClickHouseTables(server)
     return [tables.run(statement, max_execution_time=0) for statement in statements][-1].decode().split()
-
-
-def numbers(server: Server, query: str) -> list[int]:
-    """The one row that a query gives on either server, all of it numbers."""
-    return [int(value) for value in run_on(server, query)]

@@ -1,4 +1,4 @@
-"""Every technique with every fault, on servers that are there to be broken."""
+"""Try every technique with every fault, on servers that may be killed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,7 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults.breakable import (
-    BLOCK_ROWS,
-    BOTH,
-    TABLE,
-    TIMEOUT_SECONDS,
-    BreakableServers,
-    numbers,
-    run_on,
-)
+from framehaul.studies.faults.breakable import BLOCK_ROWS, BOTH, TABLE, TIMEOUT_SECONDS, BreakableServers, run_on
 from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
@@ -43,51 +35,51 @@ type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "si
 
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
-"""A condition that holds for every row but the last, where it raises an error."""
+"""A condition that is true for every row but the last, where it raises an error."""
 SLOW_SECONDS = 2.5
-"""For all rows, where the target is to be slow: more than the time-out, less than ClickHouse's limit for one block."""
+"""The time that a slow target takes for all rows: over the time-out, under ClickHouse's limit for one block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
-"""A row as `content` makes it."""
+"""A condition that is true for rows as `content` makes them."""
 WAITING = 8
-"""How many may wait at once."""
+"""The largest number of trials that wait at once."""
 BATCH_ROWS = 1_000
-"""Of a record batch, where those are sent."""
+"""Rows of a record batch."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
-"""Rows of a trial: for ClickHouse, several of its blocks, and of the batches of any client: half as many look safe."""
+"""Rows of a trial: several ClickHouse blocks and several batches of any client. With half as many, more looks safe."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong, and what is done to make it so."""
+    """Something that goes wrong, and how it is caused."""
 
     name: str
     direction: Direction
     how: str
     sends: Sent = "good"
-    """What is written: see `sent`."""
+    """The frame that is written: see `sent`."""
     postgres: str = ""
     clickhouse: str = ""
-    """What is done to the target: a statement about `{table}`, and the `{last}` or `{middle}` id."""
+    """A statement that prepares the target `{table}`, with the `{last}` or `{middle}` id."""
     strikes: Break | None = None
-    """What happens to the connection,"""
+    """The way in which the relay breaks the connection."""
     after: tuple[float, ...] = (0.0,)
-    """after this share of the bytes; after the next, where a pass turns out to have fewer bytes."""
+    """The share of the bytes after which it breaks; the next share is used where a pass has fewer bytes."""
     idles: bool = False
     """Whether the connection is used, reset while it is idle, and used again."""
     waits: bool = False
-    """Most of what happens is waiting."""
+    """Whether a trial mostly waits, so that several can run at once."""
 
 
 NO_FAULT = Fault("", "write", "")
-IDLE_RESET = "between two transfers the connection is idle, and a load balancer resets it"
+IDLE_RESET = "the connection is reset while it is idle between two transfers, as load balancers do"
 FAULTS = (
     Fault("source fails", "write", sends="failing",
-          how="a value of the frame, two thirds down, cannot be turned into text; or the batch there does not come"),
-    Fault("value refused", "write", "the target has a constraint that the last row breaks",
+          how="a value two thirds down cannot be converted to text, or a record batch there raises an error"),
+    Fault("value refused", "write", "the last row violates a constraint of the table",
           postgres="ALTER TABLE {table} ADD CONSTRAINT refused CHECK (id <> {last})",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT refused CHECK id != {last}"),
     Fault("duplicate key", "write", "the last row has the key of the first", sends="duplicate"),
-    Fault("time-out", "write", "the target is slow, and the server ends statements that take too long", waits=True,
+    Fault("time-out", "write", "the table is slow, and the server ends statements that run too long", waits=True,
           postgres="CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW WHEN (NEW.id = {middle}) "
                    "EXECUTE FUNCTION framehaul_wait()",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT slow CHECK sleepEachRow({seconds:.9f}) = 0"),
@@ -95,15 +87,15 @@ FAULTS = (
           strikes="cut", after=(0.9, 0.7), waits=True),
     Fault("server killed", "write", "the server is killed after nine tenths of the bytes, and started again",
           strikes="hold", after=(0.9,)),
-    # What follows the strike still gets through to the server.
+    # Bytes after the strike still reach the server.
     Fault("answer lost, tried again", "write",
-          "the server has everything, its answer is lost, it is written again",
+          "the server gets all rows, its answer is lost, and another client retries",
           strikes="swallow", after=(0.99, 0.9, 0.7), waits=True),
     Fault("idle, then reset", "write", IDLE_RESET, idles=True, waits=True),
     Fault("query fails", "read", "the last row raises an error on the server"),
     Fault("connection cut", "read", "the connection ends after half of the bytes",
           strikes="cut", after=(0.5, 0.3), waits=True),
-    Fault("server killed", "read", "the server is killed when half of the bytes have gone out",
+    Fault("server killed", "read", "the server is killed after half of the bytes",
           strikes="hold", after=(0.5,)),
     Fault("idle, then reset", "read", IDLE_RESET, idles=True, waits=True),
 )  # fmt: skip
@@ -111,17 +103,17 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Cell(Tried):
-    """What one fault did on one path, all empty before it was tried. The fields are the columns of `faults.csv`."""
+    """The outcome of one fault for one technique. The fields are the columns of `faults.csv`."""
 
     fault: str
     verdict: Verdict | Literal[""] = ""
     rows: str = ""
-    """Afterwards: `none`, `all`, `part`, `doubled` or `changed`; for a read, of the frame."""
+    """The rows afterwards, in the table or in the frame: `none`, `all`, `part`, `doubled` or `changed`."""
     detail: str = ""
 
     @property
     def headline(self) -> str:
-        """The fault as well."""
+        """Return the text of the progress bar."""
         return f"{self.fault}: {self.technique}"
 
 
@@ -130,7 +122,7 @@ class SourceError(RuntimeError):
 
 
 class Unreadable:
-    """A value that fails when somebody wants to have it."""
+    """A value that raises an error when it is converted to text."""
 
     def __str__(self) -> str:
         raise SourceError("the source of the data failed")
@@ -140,7 +132,7 @@ class Unreadable:
 
 @cache
 def content(rows: int) -> pa.Table:
-    """So many rows with ascending ids, as Arrow."""
+    """Return an Arrow table of so many rows with ascending ids."""
     ids = range(rows)
     arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
               pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
@@ -148,9 +140,9 @@ def content(rows: int) -> pa.Table:
 
 
 def sent(rows: int, kind: str, what: Sent) -> pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]:
-    """A frame of `good` rows, one whose last row has the key of the first, or one that fails two thirds down.
+    """Return a frame of `good` rows, one whose last row has the key of the first, or one that fails two thirds down.
 
-    It fails in a text that is a Python object, and unreadable; of batches with one that does not come.
+    A failing frame has an unreadable Python object among its texts; failing record batches end with an exception.
     """
     table, fails_at = content(rows), rows * 2 // 3
     if what == "duplicate":
@@ -177,19 +169,19 @@ def run_cells(
     broken: BreakableServers, chosen: list[Technique], trials: Trials[Cell], stop: threading.Event,
     rows: dict[str, int] = ROWS, faults: tuple[Fault, ...] = FAULTS,
 ) -> None:  # fmt: skip
-    """Try every technique with every fault of its direction; what an interrupted run has left is not tried again."""
-    fill_what_is_read(broken, rows)
-    paths = []
+    """Try every technique with every fault of its direction; cells of an interrupted run are not tried again."""
+    _fill_source_tables(broken, rows)
+    subjects = []
     for at, technique in enumerate(chosen):
-        path = Path(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), rows[technique.database], trials)
+        subject = Subject(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), rows[technique.database], trials)
         try:
-            path.measure_bytes()
+            subject.measure_bytes()
         except UnavailableError as error:
             trials.skip(technique, str(error))
         else:
-            paths.append(path)
+            subjects.append(subject)
     for fault in faults:
-        if affected := [path for path in paths if path.is_left(fault)]:
+        if affected := [subject for subject in subjects if subject.is_left(fault)]:
             with prepared(broken, fault), quiet_drivers():
                 if fault.strikes == "hold":
                     kill_under(broken, affected, fault)
@@ -197,28 +189,28 @@ def run_cells(
                     strike_each(affected, fault, stop)
 
 
-def strike_each(paths: list[Path], fault: Fault, stop: threading.Event) -> None:
-    """Let the fault happen to one technique after the other on each server, to several where all of them wait."""
-    of_servers = [[path for path in paths if path.technique.database == database] for database in BOTH]
-    lines = [[path] for path in paths] if fault.waits else of_servers
+def strike_each(subjects: list[Subject], fault: Fault, stop: threading.Event) -> None:
+    """Try the fault with one technique after the other on each server, or with several at once where all wait."""
+    by_server = [[subject for subject in subjects if subject.technique.database == database] for database in BOTH]
+    queues = [[subject] for subject in subjects] if fault.waits else by_server
 
-    def run(line: list[Path]) -> None:
-        for path in line:
+    def run(queue: list[Subject]) -> None:
+        for subject in queue:
             if stop.is_set():
                 raise KeyboardInterrupt
-            path.meet(fault)
+            subject.suffer(fault)
 
     with ThreadPoolExecutor(WAITING) as pool:
-        done, left = wait([pool.submit(run, line) for line in lines], return_when=FIRST_EXCEPTION)
+        done, left = wait([pool.submit(run, queue) for queue in queues], return_when=FIRST_EXCEPTION)
         for future in left:
-            future.cancel()  # where one has failed
+            future.cancel()  # after a failure
     for future in done:
         future.result()
 
 
 @contextlib.contextmanager
 def prepared(broken: BreakableServers, fault: Fault) -> Iterator[None]:
-    """The servers with what a fault needs of them."""
+    """Give the servers the time-out that a fault needs, while the block lasts."""
     if fault.name != "time-out":
         yield
         return
@@ -237,58 +229,59 @@ def prepared(broken: BreakableServers, fault: Fault) -> Iterator[None]:
         broken.start("clickhouse")
 
 
-def kill_under(broken: BreakableServers, paths: list[Path], fault: Fault) -> None:
-    """Hold every transfer on its way, kill the servers, start them again, and see what became of each."""
-    with ThreadPoolExecutor(len(paths)) as pool:
-        running = [pool.submit(path.meet, fault) for path in paths]
-        for path, future in zip(paths, running, strict=True):
-            while not path.held.wait(0.05) and not future.done():
-                pass  # it is on its way
+def kill_under(broken: BreakableServers, subjects: list[Subject], fault: Fault) -> None:
+    """Hold every transfer midway, kill both servers, start them again, and record the outcome of each transfer."""
+    with ThreadPoolExecutor(len(subjects)) as pool:
+        running = [pool.submit(subject.suffer, fault) for subject in subjects]
+        for subject, future in zip(subjects, running, strict=True):
+            while not subject.held.wait(0.05) and not future.done():
+                pass
         try:
-            broken.kill("postgres", "clickhouse")
-            broken.start("postgres", "clickhouse")
-        finally:  # else they would wait for ever, and whoever waits for them would not hear why
-            for path in paths:
-                path.server_is_back.set()
+            broken.kill(*BOTH)
+            broken.start(*BOTH)
+        finally:  # threads that wait for a server that did not start would hide its error
+            for subject in subjects:
+                subject.server_is_back.set()
         for future in running:
             future.result()
 
 
-class Path:
-    """One technique, its table, and what happens to it."""
+class Subject:
+    """A technique with a table of its own, with which faults are tried."""
 
     def __init__(
         self, broken: BreakableServers, technique: Technique, table: Table, rows: int, trials: Trials[Cell]
     ) -> None:
         self.technique = technique
         self.held = threading.Event()
-        """Set when the transfer is held, for the server to be killed."""
+        """Set when the transfer is held, so that the server can be killed."""
         self.server_is_back = threading.Event()
         self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
         self._another = table.renamed(f"{table.name}_another")
         self._client_bytes = self._server_bytes = 0
 
     def is_left(self, fault: Fault) -> bool:
-        """Whether there is something to try that was not tried yet."""
+        """Return whether the fault applies and was not tried yet."""
         return self.technique.direction == fault.direction and not self._trials.finished(self._cell(fault))
 
     def _cell(self, fault: Fault) -> Cell:
         return Cell(**which(self.technique), fault=fault.name)
 
     def measure_bytes(self) -> None:
-        """Make a pass without any fault, to know how many bytes there are. Raises what the technique raises."""
+        """Run the technique without a fault to count its bytes. Raises what the technique raises."""
+
+        async def count() -> None:
+            async with opened(self.technique, server) as client:
+                relay.count()
+                await called(self.technique, client, target, *self._sent(NO_FAULT))
+
+        target = self._target(NO_FAULT)
         with self._relayed() as (server, relay):
-            asyncio.run(self._pass(server, relay))
+            asyncio.run(count())
             self._client_bytes, self._server_bytes = relay.from_client_bytes, relay.from_server_bytes
 
-    async def _pass(self, server: Server, relay: BreakingRelay) -> None:
-        target = self._target(NO_FAULT)
-        async with opened(self.technique, server) as client:
-            relay.count()
-            await called(self.technique, client, target, *self._sent(NO_FAULT))
-
-    def meet(self, fault: Fault) -> None:
-        """Let the fault happen, and record what became of it."""
+    def suffer(self, fault: Fault) -> None:
+        """Try the fault, and record the outcome."""
         for share in fault.after:
             target = self._target(fault)
             with self._relayed() as (server, relay):
@@ -296,7 +289,7 @@ class Path:
             if relay.struck or not (fault.strikes or fault.idles):
                 break
         else:
-            raise RuntimeError(f"{fault.name}: {self.technique.name} was over before it could happen")
+            raise RuntimeError(f"{fault.name}: {self.technique.name} ended before the fault")
         for table in (self._table, self._another):
             tables_of(self._server).drop(table)
         self._trials.record(cell)
@@ -314,15 +307,15 @@ class Path:
             if fault.idles and (more := relay.connections - before):
                 said = f"{more} new connection{'s' if more > 1 else ''}: "
             if fault.strikes == "hold":
-                self.held.set()  # or it was over before
+                self.held.set()  # also where the transfer ended before
                 self.server_is_back.wait()
             relay.mend()
             detail = f"{said}{error or ('no error' if said else '')}"
-            if fault.strikes == "swallow":  # another client does the same
+            if fault.strikes == "swallow":  # another client retries
                 async with opened(self.technique, self._server) as another:
                     _, again = await attempted(self.technique, another, target, *self._sent(NO_FAULT))
                 detail = f"{error or 'no error'}; then: {again or 'no error'}"
-            with contextlib.suppress(Exception):  # closing what is broken says nothing new
+            with contextlib.suppress(Exception):  # closing a broken connection may fail
                 await stack.aclose()
         if self.technique.direction == "write":
             rows = self._stored()
@@ -341,7 +334,7 @@ class Path:
             relay.strike(fault.strikes, after, in_client_bytes=write)
 
     def _sent(self, fault: Fault) -> list[Any]:
-        """What is written, if anything is; of batches as many rows together as ClickHouse has in a block here."""
+        """Return the arguments of a write; record batches are sent in groups as large as a ClickHouse block here."""
         if self.technique.direction == "read":
             return []
         frame = sent(self._rows, self.technique.frame, fault.sends)
@@ -350,7 +343,7 @@ class Path:
     @contextlib.contextmanager
     def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:
         with relayed(self._server, BreakingRelay) as (server, relay):
-            assert relay is not None  # the servers are ours: no encryption, no Unix socket
+            assert relay is not None  # embedded servers use neither encryption nor a Unix socket
             yield server, relay
 
     @property
@@ -358,7 +351,7 @@ class Path:
         return self._broken.servers.of(self.technique.database)
 
     def _target(self, fault: Fault, table: Table | None = None) -> Table:
-        """What is read, or the table that is written, made anew with what is wrong with it."""
+        """Return the table that is read, or a new table to write, prepared for the fault."""
         if self.technique.direction == "read":
             return FAILING if fault.name == "query fails" else WHOLE
         table, rows = table or self._table, self._rows
@@ -372,10 +365,10 @@ class Path:
         return table
 
     def _stored(self) -> str:
-        """Which rows there are: none, all, part; doubled where an id is there twice, changed where one differs."""
+        """Return which rows are stored: `none`, `all`, `part`, `doubled` (an id twice) or `changed` (a row differs)."""
         name = self._table.postgres_name
         query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
-        rows, ids, right = numbers(self._server, query)
+        rows, ids, right = map(int, run_on(self._server, query))
         if rows > ids:
             return "doubled"
         if right < rows:
@@ -384,28 +377,26 @@ class Path:
 
 
 def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
-    """What it comes to, for who only knows whether there was an error, or nothing."""
+    """Return the verdict for the rows that are left, for a caller who only sees whether there was an error."""
     if fault.direction == "read":
         return "safe" if reported else "unaffected" if rows == "all" else "silent"
     verdicts: dict[str, Verdict] = {"all": "unaffected", "doubled": "doubled"}
     otherwise: Verdict = "silent"
-    if fault.strikes == "swallow":  # what counts is what there is after the second time
+    if fault.strikes == "swallow":  # the rows after the retry count
         verdicts = {"all": "safe", "doubled": "doubled", "part": "partial"}
     elif reported:
         verdicts, otherwise = {"none": "safe", "all": "stored", "doubled": "doubled"}, "partial"
     return verdicts.get(rows, otherwise)
 
 
-def fill_what_is_read(broken: BreakableServers, rows: dict[str, int]) -> None:
-    """The table that readers read, and a view of it that raises an error in its last row."""
+def _fill_source_tables(broken: BreakableServers, rows: dict[str, int]) -> None:
+    """Make the table that readers read, and a view of it that raises an error in its last row."""
     for database in BOTH:
         server = broken.servers.of(database)
-        run_on(server, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
+        source, view = WHOLE.postgres_name, FAILING.postgres_name
+        run_on(server, f"DROP VIEW IF EXISTS {view}")
         tables = tables_of(server)
         tables.create(WHOLE)
         tables.load(WHOLE, content(rows[database]))
         columns, condition = ", ".join(TABLE.column_names), FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1)
-        run_on(
-            server,
-            f"CREATE VIEW {FAILING.postgres_name} AS SELECT {columns} FROM {WHOLE.postgres_name} WHERE {condition}",
-        )
+        run_on(server, f"CREATE VIEW {view} AS SELECT {columns} FROM {source} WHERE {condition}")

@@ -1,4 +1,4 @@
-"""A relay that breaks what runs through it, at a byte chosen beforehand, or while it is idle."""
+"""A relay that breaks a connection at a chosen byte, or while it is idle."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Literal
 from framehaul.servers.relay import Relay
 
 type Break = Literal["cut", "hold", "swallow"]
-"""End the connection; stop forwarding for a while; forward all, but let the server's answer disappear."""
+"""`cut` ends the connection, `hold` stops forwarding for a while, `swallow` forwards all but the server's answer."""
 
 RESETS = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time: closing sends an RST, see socket(7)."""
+"""SO_LINGER without a time: closing the socket sends an RST, see socket(7)."""
 WORK_SECONDS = 0.5
-"""How long a server gets to work with what it has, or to give its answer."""
+"""How long a server may work on what it has received, or answer, before the connection ends."""
 POLL_SECONDS = 0.05
 
 
 class BreakingRelay(Relay):
-    """Counts the bytes of either direction, and breaks the connection after as many of one as it was told."""
+    """Count the bytes of either direction, and break the connection after a number of bytes of one of them."""
 
     work_seconds = WORK_SECONDS
 
@@ -29,35 +29,35 @@ class BreakingRelay(Relay):
         super().__init__(*targets)
         self.from_client_bytes = self.from_server_bytes = 0
         self.struck = False
-        """Whether what was to break has broken."""
+        """Whether the break has happened."""
         self._held, self._until = threading.Event(), threading.Event()
         self._kind: Break | None = None
         self._after = 0
         self._in_client_bytes = True
 
     def count(self) -> None:
-        """Count from here."""
+        """Restart the count of bytes."""
         self.from_client_bytes = self.from_server_bytes = 0
 
     def strike(self, kind: Break, after: int, *, in_client_bytes: bool) -> None:
-        """Count from here, and break when so many bytes of that direction have come."""
+        """Restart the count, and break the connection after so many bytes of that direction."""
         self.count()
         self._after, self._in_client_bytes = after, in_client_bytes
         self._kind = kind
 
     def hold(self, after: int, *, in_client_bytes: bool, held: threading.Event, until: threading.Event) -> None:
-        """As `strike`, to stop forwarding; sets `held` then, and ends the connection when `until` is set."""
+        """Stop forwarding after so many bytes, set `held`, and end the connection when `until` is set."""
         self._held, self._until = held, until
         self.strike("hold", after, in_client_bytes=in_client_bytes)
 
     def mend(self) -> None:
-        """Break nothing any more."""
+        """Break nothing from here on."""
         self._kind = None
 
     def reset(self) -> None:
-        """Reset all open connections, of both sides; later ones are forwarded.
+        """Reset all open connections on both sides, as load balancers do; later connections are forwarded.
 
-        So do load balancers: https://docs.aws.amazon.com/elasticloadbalancing/latest/network/network-load-balancers.html
+        https://docs.aws.amazon.com/elasticloadbalancing/latest/network/network-load-balancers.html
         """
 
         async def reset() -> None:
@@ -65,7 +65,7 @@ class BreakingRelay(Relay):
             for connection in {*self._open}:
                 connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
                 connection.transport.abort()
-            await asyncio.sleep(POLL_SECONDS)  # both sides notice
+            await asyncio.sleep(POLL_SECONDS)  # until both sides notice
 
         self._run(reset())
 
@@ -81,15 +81,15 @@ class BreakingRelay(Relay):
                 self._held.set()
                 while not self._until.is_set():  # noqa: ASYNC110  set in another thread
                     await asyncio.sleep(POLL_SECONDS)
-            elif first and self._kind == "swallow":  # what the server sends from here on is its answer
+            elif first and self._kind == "swallow":  # from here on the server sends its answer
                 return True
-            elif first or answered:  # and only once: the next connections are left alone
+            elif first or answered:  # once: later connections are forwarded
                 try:
                     await asyncio.sleep(self.work_seconds)
                 finally:
                     self._kind = None
                     self._shut(socket.SHUT_RDWR)
-            raise ConnectionAbortedError  # nothing that was under way arrives
+            raise ConnectionAbortedError  # bytes under way are dropped
         return True
 
     def _has_to_break(self) -> bool:

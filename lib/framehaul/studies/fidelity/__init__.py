@@ -1,1 +1,8 @@
-"""What each path does to data: a matrix of techniques by edge cases."""
+"""Fidelity: which values, frames and sessions change what a technique moves."""
+
+from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.study import run
+from framehaul.studies.fidelity.trial import difference_of
+from framehaul.studies.fidelity.types import TYPES, carried
+
+__all__ = ["CASES", "TYPES", "carried", "difference_of", "run"]

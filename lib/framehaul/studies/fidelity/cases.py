@@ -1,4 +1,4 @@
-"""Edge cases, and the tables that are to take them."""
+"""The edge cases, each with its values, its table and its frames."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from framehaul.studies.fidelity.shapes import (
     NESTED_SHAPES,
     NOT_TEXT,
     SHAPES,
+    SLICED,
     SURROGATES,
     UNFIT,
     UUID_LISTS,
@@ -63,30 +64,30 @@ SHORT_AND_LONG = [
 ]
 
 About = Literal["values", "frames", "not text", "append"]
-"""What a case asks: what becomes of values, of frames as users have them, of bytes that are not text, or of rows that
-come to a table which has a column of its own."""
+"""The kind of a case: values, frames as users have them, bytes that are not UTF-8, or appends to a table that fills a
+column by itself."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A column that a table fills by itself where nobody gives it a value; it stands between key and other columns."""
+    """A column that the server fills by itself; it is between the key and the other columns."""
 
     column: Column
     postgres: str
-    """Its definition there, from its type on."""
+    """Its definition in SQL, from its type on."""
     clickhouse: str
     holds: tuple[object, ...]
-    """What it has to hold: in the rows that are there already, then in those that are sent."""
+    """Its expected values: in the rows that are in the table before, then in those that are sent."""
     numbers: bool = False
-    """Whether it numbers rows as they come, which need not be in the order of the key."""
+    """Whether it numbers rows as they arrive, in any order of the key."""
 
     def made(self, table: Table) -> Table:
-        """The table with the column."""
+        """Return the table with the column."""
         key, *others = (column for column in table.columns if column.name != self.column.name)
         return replace(table, columns=(key, self.column, *others))
 
     def told(self, table: Table) -> Table:
-        """A table that is made with the column, whether it tells a technique of it or not."""
+        """Return the table whose DDL has the column, even where its list of columns does not."""
         types = replace(
             self.column.types, postgres=self.postgres, clickhouse=self.clickhouse, clickhouse_nullable=False
         )
@@ -98,10 +99,10 @@ class Filled:
 
 @dataclass(frozen=True)
 class Case:
-    """Values that tell something about a path, and the table that is to take them.
+    """Values, and the table that they are written to and read from.
 
-    `held_by` names the databases whose table can hold these values at all. Where it cannot, writing them has to be an
-    error, and there is nothing to read.
+    `held_by` names the databases that can hold these values. In the others a write has to raise an error, and there is
+    nothing to read.
     """
 
     name: str
@@ -111,55 +112,50 @@ class Case:
     about: About = "values"
     directions: tuple[Direction, ...] = ("read", "write")
     hostile: bool = False
-    """Whether it is also tried in a session of other settings."""
-    sliced: bool = False
+    """Whether it is tried in a hostile session as well."""
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    """For each kind of frame that there is of it: what makes it of a frame of the table's own dtypes."""
+    """For each kind of frame, a function that reshapes a frame of the table's own dtypes."""
     unfit: str = ""
-    """What it means when a frame is taken that is not of the table: it has to be an error."""
+    """The loss when a frame that does not fit the table raises no error."""
     filled: Filled | None = None
-    """What the table fills by itself; then there are rows in it already."""
+    """The column that the server fills; the table then has rows before the write."""
     databases: tuple[Database, ...] = BOTH
-    """Those that have such tables."""
+    """The databases that have such tables."""
 
     @property
     def table(self) -> Table:
-        """The table as techniques are told of it, with a key beside the case's own columns."""
+        """Return the table as techniques get it, with a key beside the case's columns."""
         plain = re.sub(r"\W+", "_", self.name)  # awkward table names have tests of their own
         table = Table(f"framehaul_fidelity_{plain}"[:60], (KEY, *self.columns), (KEY.name,))
         return self.filled.told(table) if self.filled else table
 
     @property
     def made(self) -> Table:
-        """The table with all columns that it has."""
+        """Return the table with all of its columns."""
         return self.filled.made(self.table) if self.filled else self.table
 
     @property
     def there(self) -> tuple[Table, pa.Table]:
-        """The rows that are in the table already, none where it fills nothing, and its columns that they give."""
+        """Return the table with the columns of the rows that it has before a write, and these rows."""
         own = [column for column in self.table.columns if self.filled is None or column.name != self.filled.column.name]
         table = replace(self.table, columns=tuple(own))
         return table, THERE if self.filled else table.arrow_schema.empty_table()
 
     def content(self) -> pa.Table:
-        """What is sent, key included; its types need not be the table's."""
+        """Return the rows to send, with the key; types may differ from the table's."""
         rows = len(self.sent[0])
         arrays = [pa.array(range(rows), pa.int32()), *self.sent]
         return pa.Table.from_arrays(arrays, names=self.table.column_names)
 
     def stored(self) -> pa.Table:
-        """What its table holds, in the table's types; bytes that are not text stay bytes."""
+        """Return the rows in the table's types; bytes that are not UTF-8 stay bytes."""
         content = self.content()
         return content if self.about == "not text" else content.cast(self.table.arrow_schema)
 
     def frame(self, kind: str) -> Any:
-        """What is sent, as a frame of this kind, in its shape; where `sliced`, a slice of a larger one."""
+        """Return the rows to send as a frame of this kind, in the case's shape."""
         content = self.content()
-        if self.sliced:
-            content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
         if kind == "batches":
-            rows = len(self.sent[0])
-            content = content.slice(rows - 1, rows) if self.sliced else content
             return self.shapes[kind](content) if self.shapes else in_batches(content)
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
@@ -172,16 +168,12 @@ class Case:
                 for column, array in zip(self.table.columns, content.columns, strict=True)
             )
             as_sent = Table(self.table.name, may_be_null, self.table.key)
-            # A frame whose dtypes are not the table's comes as it is.
             frame = to_pandas(content, as_sent) if self._is_in_the_tables_types() else content.to_pandas()
-        if self.sliced:
-            rows = len(self.sent[0])
-            frame = frame[rows - 1 : 2 * rows - 1]
         return self.shapes[kind](frame) if self.shapes else frame
 
     @cached_property
     def expected(self) -> Content:
-        """What is sent, behind what is there already, as it is compared, in the order of the key."""
+        """Return the expected content of the table, with the rows that were in it before, in the order of the key."""
         content = self.content()
         if self.filled:
             content = pa.concat_tables([THERE, content.select(THERE.column_names)])
@@ -193,16 +185,10 @@ class Case:
 
 
 def _case(
-    name: str,
-    column_type: ColumnType,
-    values: list[Any],
-    *,
-    exactly: Types | None = None,
-    nullable: bool = False,
-    sent_as: pa.DataType | None = None,
-    held_by: tuple[Database, ...] = BOTH,
-) -> Case:
-    """Values of one type, `exactly` where that has parameters."""
+    name: str, column_type: ColumnType, values: list[Any], *, exactly: Types | None = None, nullable: bool = False,
+    sent_as: pa.DataType | None = None, held_by: tuple[Database, ...] = BOTH,
+) -> Case:  # fmt: skip
+    """Return a case about values of one type, with the parameters in `exactly`."""
     array = pa.array(values, sent_as or (exactly or column_type.value).arrow)
     return Case(name, (Column("value", column_type, nullable, exactly=exactly),), (array,), held_by)
 
@@ -210,12 +196,6 @@ def _case(
 def _identifiers(name: str, *names: str) -> Case:
     columns = tuple(Column(name, ColumnType.INT32) for name in names)
     return Case(name, columns, tuple(pa.array([at], pa.int32()) for at in range(len(names))))
-
-
-def _sliced() -> Case:
-    columns = Column("text", ColumnType.TEXT, nullable=True), Column("flag", ColumnType.BOOL, nullable=True)
-    text = pa.array(["a", None, "ccc", "", "ee"], pa.string())
-    return Case("a slice, an index of its own", columns, (text, pa.array([True, None, False, True, None])), sliced=True)
 
 
 def _days(*texts: str) -> list[dt.date]:
@@ -233,13 +213,13 @@ def _utc(*texts: str) -> list[dt.datetime]:
 def _written(
     name: str, about: About, content: Mapping[Column, list[Any]], shapes: Mapping[str, Shape], **more: Any
 ) -> Case:
-    """A table with these columns and values, and a frame of it in another shape; only writes are tried."""
+    """Return a case of writes of these columns and values from frames of other shapes."""
     sent = tuple(pa.array(values, column.types.arrow) for column, values in content.items())
     return Case(name, tuple(content), sent, about=about, directions=("write",), shapes=shapes, **more)
 
 
 def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
-    """An ordinary table, and a frame of it that is shaped otherwise."""
+    """Return a case of writes to an ordinary table from frames of other shapes."""
     content: dict[Column, list[Any]] = {
         Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"],
         Column("family", T.TEXT): ["Ek", "Lund", "Ruiz", "Ek", "Ito"],
@@ -253,7 +233,7 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
 
 
 def _nested_people(name: str, shapes: Mapping[str, Shape]) -> Case:
-    """A table with nested columns, and a frame of it that is shaped otherwise."""
+    """Return a case of writes to a table with nested columns from frames of other shapes."""
     values: tuple[list[Any], ...] = (
         [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
         [["a", None], ['{"'], [], [""], ["b", "a"]],
@@ -269,7 +249,7 @@ def _appended(
     name: str, column: Column, postgres: str, clickhouse: str, holds: list[Any], *, sent: list[Any] | None = None,
     numbers: bool = False, missing: bool = False, databases: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
-    """Rows for a table that fills a column by itself, of which techniques are told where something is `sent` for it."""
+    """Return a case of appends to a table with a column that the server fills; techniques know it if it is `sent`."""
     content: dict[Column, list[Any]] = {} if sent is None else {column: sent}
     content |= {Column("amount", T.INT32): [10, 20, 30], Column("remark", T.TEXT, nullable=True): ["a", None, "c"]}
     return _written(
@@ -287,8 +267,8 @@ def _not_text(
     )  # fmt: skip
 
 
-def _texts_that_are_none() -> Iterator[Case]:
-    """Text beside bytes that are none: inline in a string view, behind it, longer than a vector of instructions."""
+def _not_utf8() -> Iterator[Case]:
+    """Yield text beside bytes that are not UTF-8: inline in a string view, behind it, past a vector of instructions."""
     text, pad = Column("value", T.TEXT), b"so many letters "
     for name, raw in NOT_UTF8.items():
         yield _not_text(f"{name}, short", b"text", raw, column=text, direction="read")
@@ -329,7 +309,7 @@ T = ColumnType
 THERE = pa.table({
     "id": pa.array([-2, -1], pa.int32()), "amount": pa.array([1, 2], pa.int32()), "remark": ["there", None],
 })  # fmt: skip
-"""Rows that were appended before."""
+"""Rows that are in a table before an append."""
 STATE = Column("state", T.TEXT)
 TWICE = Column("twice", T.INT64)
 NUMBER = Column("number", T.INT64)
@@ -337,7 +317,7 @@ DEFAULT_STATE = "text NOT NULL DEFAULT 'new'", "String DEFAULT 'new'"
 TWICE_AMOUNT = "bigint GENERATED ALWAYS AS (amount * 2) STORED", "Int64 MATERIALIZED amount * 2"
 IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY", ""
 HARD_TEXTS = ('"', "'", "{}", "a,b", "\\", "[1]", "", "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧", ":", '\\"', None)
-"""Text that forms of what is nested might take for a part of them."""
+"""Text that text forms of nested values might mistake for syntax."""
 SIX_DEEP = nested_list_types(
     nested_list_types(nested_list_types(nested_list_types(nested_list_types(list_types(T.TEXT.value)))))
 )
@@ -362,7 +342,7 @@ NOT_UTF8 = {
     "past U+10FFFF": b"\xf4\x90\x80\x80",
     "half a character": b"\xe2\x82",
 }
-"""What is not well-formed: https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G27506"""
+"""Byte sequences that are not well-formed: https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G27506"""
 IN_A_HOSTILE_SESSION = {
     "text: NULL and empty", r"text: NULL, 'NULL' and '\N'", "text: U+0001 to U+00FF",
     "text: emoji, combining characters", "text: LowCardinality",
@@ -371,7 +351,7 @@ IN_A_HOSTILE_SESSION = {
     "decimal: limits of precision and scale", "bool", "bytes", "date: 1970-01-01 to 2149-06-06",
     "timestamp: microseconds", "timestamp: in UTC", "timestamp: in a zone",
 }  # fmt: skip
-"""The cases that the settings of a session have to do with."""
+"""The cases whose values depend on settings of a session."""
 _VALUES: tuple[Case, ...] = (
     _case("text: NULL and empty", T.TEXT, ["", None, "x"], nullable=True),
     _case(r"text: NULL, 'NULL' and '\N'", T.TEXT, ["NULL", r"\N", None, "null", "NaN", "None"], nullable=True),
@@ -554,7 +534,8 @@ _VALUES: tuple[Case, ...] = (
     _case("all NULL: int32", T.INT32, [None, None], nullable=True),
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),
-    _sliced(),
+    Case("a slice, an index of its own", (Column("text", T.TEXT, nullable=True), Column("flag", T.BOOL, nullable=True)),
+         (pa.array(["a", None, "ccc", "", "ee"]), pa.array([True, None, False, True, None])), shapes=SLICED),
     _identifiers("column names that need quotes",
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
@@ -587,6 +568,6 @@ CASES: tuple[Case, ...] = (
              UUID_LISTS),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_APPENDED,
-    *_texts_that_are_none(),
+    *_not_utf8(),
 )  # fmt: skip
-"""Everything that is tried."""
+"""All cases."""

@@ -1,4 +1,4 @@
-"""Known losses, with the reason and the remedy of each. A loss that no line explains is a finding to look into."""
+"""Known losses, each with its reason and remedy. A loss without a line in the table needs an investigation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNEXPLAINED = "not explained yet"
 
 @dataclass(frozen=True)
 class Loss:
-    """A known loss: patterns of technique (`database direction name`), case, session and what was lost; and why."""
+    """Patterns of technique (`database direction name`), case, session and detail, and the reason and remedy."""
 
     technique: str
     case: str
@@ -23,17 +23,17 @@ class Loss:
 
 
 def _read(path: Path) -> tuple[Loss, ...]:
-    """Read the table of losses: tab-separated as it stands, for its patterns hold quotes and backslashes."""
+    """Read the table of losses: tab-separated without quoting, because its patterns hold quotes and backslashes."""
     _, *lines = path.read_text("utf8").splitlines()
     return tuple(Loss(*line.split("\t")) for line in lines)
 
 
 LOSSES = _read(Path(__file__).with_suffix(".tsv"))
-"""Every known loss; the first that fits explains a cell."""
+"""Every known loss; the first that matches explains a cell."""
 
 
 def why(technique: Technique, case: str, session: str, detail: str) -> str:
-    """Return the explanation of a loss, or that there is none."""
+    """Return the explanation of a loss, or UNEXPLAINED."""
     path = f"{technique.database} {technique.direction} {technique.name}"
     for loss in LOSSES:
         pairs = zip((loss.technique, loss.case, loss.session, loss.detail), (path, case, session, detail), strict=True)

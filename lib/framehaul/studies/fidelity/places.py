@@ -1,7 +1,4 @@
-"""Places that a run makes on embedded servers: sessions with other settings, a database whose text is any bytes.
-
-They are gone afterwards; what a run that was killed has left is made anew.
-"""
+"""Hostile sessions and a database without encoding, which a run makes on embedded servers and removes again."""
 
 from __future__ import annotations
 
@@ -19,20 +16,19 @@ from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.hostile import HOSTILE, POSTGRES_SETTINGS
 
 NO_ENCODING = "framehaul_sql_ascii"
-"""The database whose text is any bytes."""
+"""The name of the database without encoding."""
 ROLE, DATABASE = sql.Identifier(HOSTILE), sql.Identifier(NO_ENCODING)
 
 
 class NotAllowedError(RuntimeError):
-    """A server does not let us make such a place; the message says why, mostly in its own words."""
+    """A session or database cannot be made on a server; the message says why."""
 
 
 @contextmanager
 def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[PostgresServer | ClickHouseServer]:
-    """The server as a user whose sessions have other settings, and who may do all that techniques do to our tables.
+    """Return the server with a user whose sessions have other settings, and who may use our tables.
 
-    Embedded ClickHouse has that user in its configuration, with our user's password. Raises NotAllowedError where
-    there is none and none can be made.
+    Embedded ClickHouse has that user in its configuration. Raises NotAllowedError where it cannot be made.
     """
     if isinstance(server, ClickHouseServer):
         _check_embedded(server)
@@ -41,13 +37,13 @@ def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[Postg
     password = secrets.token_urlsafe(24)
     with _administering(server) as connection, connection.transaction():
         _drop_role(connection)
-        # Its member may alter, lock and truncate what our role owns.
+        # A member may alter, lock and truncate our role's tables.
         role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}")
         connection.execute(role.format(ROLE, sql.Literal(password), sql.Identifier(server.user)))
         for name, value in POSTGRES_SETTINGS.items():
             setting = sql.SQL("ALTER ROLE {} SET {} = {}")
             connection.execute(setting.format(ROLE, sql.Identifier(name.lower()), sql.Literal(value)))
-        # Which pg_parquet's files take.
+        # pg_parquet needs these to use files.
         connection.execute(sql.SQL("GRANT pg_read_server_files, pg_write_server_files TO {}").format(ROLE))
     try:
         yield replace(server, user=HOSTILE, password=password)
@@ -64,7 +60,7 @@ def _drop_role(connection: psycopg.Connection[Any]) -> None:
 
 @contextmanager
 def without_encoding(server: PostgresServer) -> Iterator[PostgresServer]:
-    """A database of the server that takes any bytes for text: https://www.postgresql.org/docs/18/multibyte.html.
+    """Return a database of the server whose text may be any bytes: https://www.postgresql.org/docs/18/multibyte.html.
 
     Raises NotAllowedError where databases cannot be made.
     """
@@ -82,7 +78,7 @@ def without_encoding(server: PostgresServer) -> Iterator[PostgresServer]:
 
 @contextmanager
 def _administering(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """A connection on which what the server refuses is a NotAllowedError."""
+    """Connect to the server; its errors become a NotAllowedError."""
     _check_embedded(server)
     try:
         with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=10) as connection:

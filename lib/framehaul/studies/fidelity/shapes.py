@@ -1,4 +1,4 @@
-"""Frames as users have them: the same content in other dtypes, chunks, orders and indexes; and what does not fit."""
+"""Frames as users have them: other dtypes, chunks, orders and indexes; and frames that do not fit their table."""
 
 from __future__ import annotations
 
@@ -16,22 +16,18 @@ import pyarrow.compute as pc
 from framehaul.data.schema import Column, ColumnType, list_types
 
 type Shape = Callable[[Any], Any]
-"""Makes of a frame of the table's own dtypes one that is shaped otherwise."""
+"""A function that reshapes a frame of the table's own dtypes."""
 
 TEXTS = ("given", "family")
-"""The two columns of one type, which somebody may have in the other order."""
+"""Two columns of one type, which a frame may have in the other order."""
 LONE_SURROGATE = "\ud800"
-"""Half of a pair of UTF-16: Python's text may hold it, and no encoding has bytes for it."""
+"""Half of a surrogate pair of UTF-16, which Python's text may hold and UTF-8 cannot encode."""
 
 
 def _swapped(frame: Any) -> Any:
     names, (first, second) = list(frame.columns), TEXTS
     at = {first: second, second: first}
     return frame[[at.get(name, name) for name in names]]
-
-
-def _doubled(frame: pd.DataFrame) -> pd.DataFrame:
-    return pd.concat([frame, frame.iloc[:, -1:]], axis="columns")
 
 
 def _both(polars: Shape, pandas: Shape) -> dict[str, Shape]:
@@ -42,14 +38,19 @@ def _as_it_is(frame: Any) -> Any:
     return frame
 
 
+def _texts_of(frame: Any) -> pa.Array:
+    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    return text.cast(pa.string())
+
+
 def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
-    """The content as record batches: its first row, none, what is between, and its last row."""
+    """Return record batches of the first row, no rows, the rows between, and the last row."""
     rows = content.num_rows
     return _cut(content, 0, min(rows, 1), min(rows, 1), max(rows - 1, min(rows, 1)), rows)
 
 
 def _cut(content: pa.Table, *places: int) -> list[pa.RecordBatch]:
-    """The content cut at these places, one batch for each part, those without rows too."""
+    """Return a record batch for each part between these places, for empty parts too."""
     parts = [content.slice(first, end - first).combine_chunks() for first, end in pairwise(places)]
     return [pa.record_batch([_array(column) for column in part.columns], schema=part.schema) for part in parts]
 
@@ -63,7 +64,7 @@ def _with_column(content: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _dictionaries(content: pa.Table) -> list[pa.RecordBatch]:
-    """Text as a dictionary of its own in each batch, once with keys that no row has, and as plain text in one."""
+    """Return text as another dictionary in each batch, once with unused keys, and as plain text in one batch."""
     parts = [content.slice(0, 2), content.slice(2, 1), content.slice(3)]
     for name in TEXTS:
         first, _, last = (part.column(name).combine_chunks() for part in parts)
@@ -75,7 +76,7 @@ def _dictionaries(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _texts_of_every_kind(content: pa.Table) -> list[pa.RecordBatch]:
-    """Text with offsets of 32 bits, of 64 bits, and as views."""
+    """Return batches of text with offsets of 32 bits, with offsets of 64 bits, and as views."""
     parts = []
     for at, kind in enumerate((pa.string(), pa.large_string(), pa.string_view())):
         part = content.slice(2 * at, 2)
@@ -86,13 +87,13 @@ def _texts_of_every_kind(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _nulls_last(content: pa.Table) -> list[pa.RecordBatch]:
-    """No NULL before the last batch."""
+    """Return batches with NULL in the last one only."""
     flags = content.column("flag")
     return [*content.filter(flags.is_valid()).to_batches(), *content.filter(flags.is_null()).to_batches()]
 
 
 def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
-    """A first batch that has nothing but NULL, whose type is that of NULL alone."""
+    """Return batches whose first has a column of Arrow's null type."""
     flags = content.column("flag")
     nulls = content.filter(flags.is_null())
     nulls = _with_column(nulls, "flag", pa.nulls(nulls.num_rows))
@@ -100,12 +101,8 @@ def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _then(change: Callable[[pa.Table], pa.Table]) -> Shape:
-    """The content in two batches, the second of which is changed."""
+    """Return a shape of two batches, the second of which is changed."""
     return lambda content: [*content.slice(0, 2).to_batches(), *change(content.slice(2)).combine_chunks().to_batches()]
-
-
-def _swapped_columns(content: pa.Table) -> pa.Table:
-    return content.select([*content.column_names[::-1]])
 
 
 def _pandas_filtered(frame: pd.DataFrame) -> pd.DataFrame:
@@ -119,10 +116,15 @@ def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _in_chunks_filtered(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows picked out of chunks, which stay apart, one of them empty and each a slice of something longer."""
+    """Return rows filtered out of separate chunks, one of them empty and each a slice of a longer one."""
     twice = pl.concat([frame, frame]).sort("id")
     chunks = [twice[:3], twice[3:4], twice[4:]]
     return pl.concat(chunks, rechunk=False).filter(pl.Series([True, False] * len(frame)))
+
+
+def _chunked(frame: Any) -> Any:
+    parts = [frame[:2], frame[2:3], frame[3:]]
+    return pl.concat(parts, rechunk=False) if isinstance(frame, pl.DataFrame) else pd.concat(parts)
 
 
 def _slice_of_more(frame: Any) -> Any:
@@ -142,11 +144,11 @@ NESTED_COLUMNS = (
     Column("pairs", ColumnType.MAP),
     Column("deep", ColumnType.NESTED_LIST),
 )
-"""Of a table whose frames come in the shapes of `NESTED_SHAPES`."""
+"""The columns of the table for `NESTED_SHAPES`."""
 
 
 def _nested_backed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The nested columns in pandas' own dtype for Arrow, in two chunks."""
+    """Return the nested columns as `ArrowDtype`, in two chunks."""
     backed = {}
     for column in NESTED_COLUMNS:
         values = frame[column.name].tolist()
@@ -156,7 +158,7 @@ def _nested_backed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Lists as `read_parquet` gives them."""
+    """Return lists as numpy arrays, as `read_parquet` does."""
     return frame.assign(
         numbers=pd.Series([np.array(value, np.int64) for value in frame["numbers"]], frame.index, dtype=object),
         words=pd.Series([np.array(value, object) for value in frame["words"]], frame.index, dtype=object),
@@ -164,7 +166,7 @@ def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _large_lists(content: pa.Table) -> list[pa.RecordBatch]:
-    """Lists with offsets of 64 bits, from the second batch on."""
+    """Return batches whose lists have offsets of 64 bits in the second."""
     wide = pa.large_list(pa.int64())
     return _then(lambda part: _with_column(part, "numbers", part.column("numbers").cast(wide)))(content)  # type: ignore[no-any-return]  # a shape
 
@@ -182,10 +184,7 @@ def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
 
 NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
     "nested columns": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
-    "nested columns, several chunks": _both(
-        lambda frame: pl.concat([frame[:2], frame[2:3], frame[3:]], rechunk=False),
-        lambda frame: pd.concat([frame[:2], frame[2:3], frame[3:]]),
-    )
+    "nested columns, several chunks": _both(_chunked, _chunked)
     | {"batches": lambda content: _cut(content, 0, 0, 2, 3, len(content))},
     "nested columns, filtered": _both(_in_chunks_filtered, _pandas_filtered),
     "nested columns, a slice of more": _both(_slice_of_more, _slice_of_more),
@@ -195,14 +194,10 @@ NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
     "nested columns, lists of numpy": {"pandas": _lists_of_numpy},
     "nested columns, long offsets": {"batches": _large_lists},
 }
-"""Shapes of a frame of a table that has `NESTED_COLUMNS`."""
+"""The shapes of frames with `NESTED_COLUMNS`."""
 SHAPES: dict[str, Mapping[str, Shape]] = {
     "as the table is": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
-    "several chunks": _both(
-        lambda frame: pl.concat([frame[:2], frame[2:3], frame[3:]], rechunk=False),
-        lambda frame: pd.concat([frame[:2], frame[2:3], frame[3:]]),
-    )
-    | {"batches": lambda content: _cut(content, 0, 2, 3, len(content))},
+    "several chunks": _both(_chunked, _chunked) | {"batches": lambda content: _cut(content, 0, 2, 3, len(content))},
     "an empty batch first, last and between": {"batches": lambda content: _cut(content, 0, 0, 2, 2, 5, 5)},
     "batches of one row": {"batches": lambda content: _cut(content, *range(len(content) + 1))},
     "a dictionary that differs from batch to batch": {"batches": _dictionaries},
@@ -223,7 +218,8 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
             pl.col(name).cast(pl.Enum(frame[name].unique(maintain_order=True))) for name in TEXTS
         )
     },
-    "two columns in the other order": _both(_swapped, _swapped) | {"batches": _then(_swapped_columns)},
+    "two columns in the other order": _both(_swapped, _swapped)
+    | {"batches": _then(lambda content: content.select([*content.column_names[::-1]]))},
     "wider integers": _both(
         lambda frame: frame.with_columns(pl.col("id").cast(pl.Int64)), lambda frame: frame.astype({"id": "int64"})
     )
@@ -240,11 +236,17 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
     "Arrow-backed": {"pandas": _arrow_backed},
     "nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
 }
-"""Shapes of a frame that holds all that the table is to hold, for each kind of frame that has them."""
+"""The shapes of frames that fit their table, for each kind of frame that has them."""
+
+
+SLICED: Mapping[str, Shape] = _both(_slice_of_more, _slice_of_more) | {
+    "batches": lambda content: pa.concat_tables([content, content]).combine_chunks().slice(len(content)).to_batches()
+}
+"""Shapes that are a slice of a larger frame."""
 
 
 def without(name: str) -> Mapping[str, Shape]:
-    """Frames that lack a column; of batches the later ones."""
+    """Return shapes without a column; of record batches only the second lacks it."""
     frames = _both(lambda frame: frame.drop(name), lambda frame: frame.drop(columns=name))
     return frames | {"batches": _then(lambda content: content.drop([name]))}
 
@@ -260,19 +262,18 @@ UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
     "columns of two levels": ({"pandas": _columns_of_two_levels}, "the outer level was dropped"),
     "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
 }
-"""Frames that are not of the table, and what it means when they are taken."""
+"""The shapes of frames that do not fit their table, and the loss where they raise no error."""
 
 
-def _doubled_column(content: pa.Table) -> pa.Table:
-    return content.append_column(content.column_names[-1], content.column(-1))
-
-
-DOUBLED: Mapping[str, Shape] = {"pandas": _doubled, "batches": lambda content: _doubled_column(content).to_batches()}
-"""The last column twice, under one name; Polars has no such frames."""
+DOUBLED: Mapping[str, Shape] = {
+    "pandas": lambda frame: pd.concat([frame, frame.iloc[:, -1:]], axis="columns"),
+    "batches": lambda content: content.append_column(content.column_names[-1], content.column(-1)).to_batches(),
+}
+"""Shapes with the last column twice; Polars has no such frames."""
 
 
 def unchecked_text(raw: pa.Array) -> pa.Array:
-    """The bytes of a binary array as text, without a look at them: as a decoder makes it that trusts its server."""
+    """Return the bytes of a binary array as text without a check, as a decoder does that trusts its server."""
     plain = raw.cast(pa.large_binary())
     return pa.Array.from_buffers(pa.large_string(), len(plain), plain.buffers(), plain.null_count, plain.offset)
 
@@ -300,25 +301,24 @@ NOT_TEXT: dict[str, Mapping[str, Shape]] = {
     "from a decoder that trusts": _both(_trusting_polars, _trusting_pandas) | {"batches": _trusting_batches},
     "as bytes": _both(_as_it_is, _as_it_is) | {"batches": in_batches},
 }
-"""How a frame holds bytes that are not text in a column for text."""
+"""Shapes with bytes that are not UTF-8 in a column of text."""
 SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
-"""Text of Python that has no bytes."""
+"""Shapes with Python's text that UTF-8 cannot encode."""
 
 FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
 
 
 def _sliced_views(frame: Any) -> pa.Array:
-    """The texts as views, a slice of more of them: their buffers hold text that no row of the slice has."""
-    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
-    views = pa.concat_arrays([FILLER, text.cast(pa.string()), FILLER]).cast(pa.string_view())
+    """Return the texts as a slice of views, whose buffers hold text that no row of the slice has."""
+    views = pa.concat_arrays([FILLER, _texts_of(frame), FILLER]).cast(pa.string_view())
     return views.slice(len(FILLER), len(frame))
 
 
 def _unused_keys(frame: Any) -> pa.Array:
-    """The texts as a dictionary, the first and the last key of which no row has."""
-    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    """Return the texts as a dictionary whose first and last keys are unused."""
+    text = _texts_of(frame)
     keys = pa.array([FILLER[0].as_py(), *dict.fromkeys(text.drop_null().to_pylist()), FILLER[1].as_py()])
-    return pa.DictionaryArray.from_arrays(pc.index_in(text.cast(pa.string()), keys).cast(pa.int32()), keys)
+    return pa.DictionaryArray.from_arrays(pc.index_in(text, keys).cast(pa.int32()), keys)
 
 
 def _from_arrow(make: Callable[[Any], pa.Array]) -> dict[str, Shape]:
@@ -332,11 +332,11 @@ FROM_ARROW: dict[str, Mapping[str, Shape]] = {
     "text as views, a slice of more": _from_arrow(_sliced_views),
     "a dictionary with keys of no row": _from_arrow(_unused_keys),
 }
-"""Text that came into a frame through Arrow: https://github.com/pola-rs/polars/issues/28503"""
+"""Shapes with text that came through Arrow: https://github.com/pola-rs/polars/issues/28503"""
 
 
 def _arrow_uuids(frame: Any) -> pa.Array:
-    """UUIDs as Arrow's extension type has them, which Polars takes for their bytes."""
+    """Return UUIDs in Arrow's extension type, which Polars reads as bytes."""
     texts = [None if pd.isna(text) else UUID(text).bytes for text in frame["value"]]
     return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
 
@@ -346,7 +346,7 @@ def _uuids_in_batches(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _arrow_uuid_lists(frame: Any) -> pa.Array:
-    """As `_arrow_uuids`, in lists."""
+    """Return lists of UUIDs in Arrow's extension type."""
     lists = [[*texts] for texts in frame["value"]]
     flat = _arrow_uuids({"value": [text for texts in lists for text in texts]})
     return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, lists))], pa.int32()), flat)

@@ -1,4 +1,4 @@
-"""Every technique with every case, on real servers."""
+"""Try every technique with every case on real servers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from framehaul.bench.trials import Trials, Tried
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, UnavailableError
-from framehaul.servers import PostgresServer, Server, Servers
+from framehaul.servers import Server, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
@@ -38,18 +38,17 @@ type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
 
 PATIENCE_SECONDS = 6.0
-"""A path without a byte for so long waits for what does not come: its own patience is minutes. On a busy machine a
-server may be silent for seconds over what it has got."""
+"""A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
-"""Of a batch, so that a small table comes in several."""
+"""Arguments that make a small table come in several record batches."""
 CLOSING_SECONDS = 5.0
-"""A client that takes so long to close after an error does not: asyncpg before 0.32, after a panic within a COPY."""
+"""A client that takes longer to close after an error never closes: asyncpg before 0.32, after a panic within a COPY."""
 
 
 @dataclass(frozen=True)
 class Cell(Tried):
-    """What one technique did with one case, empty before it was tried. The fields are the columns of `fidelity.csv`."""
+    """The outcome of one case for one technique. The fields are the columns of `fidelity.csv`."""
 
     case: str
     session: str
@@ -59,18 +58,18 @@ class Cell(Tried):
 
 
 def asked(technique: Technique, case: Case) -> bool:
-    """Whether a case is one for a technique, where the frame that it takes holds the values."""
+    """Return whether a case applies to a technique, provided that its kind of frame holds the values."""
     if technique.direction not in case.directions or technique.database not in case.databases:
         return False
     if technique.direction == "read":
         return technique.database in case.held_by
     if case.filled and technique.contract and technique.contract.kind != "append":
-        return False  # it wants no rows in the table
+        return False  # it needs an empty table
     return not case.shapes or technique.frame in case.shapes
 
 
 def expected(chosen: list[Technique]) -> int:
-    """How many cells that makes at most."""
+    """Return the largest possible number of cells."""
     return sum(1 + case.hostile for one in chosen for case in CASES if asked(one, case))
 
 
@@ -78,9 +77,9 @@ def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
 ) -> None:  # fmt: skip
-    """Try every technique with every case, those that are `hostile` also in a session of other settings.
+    """Try every technique with every case, and `hostile` cases in a hostile session as well.
 
-    What an interrupted run has left is not tried again. Raises ServerError when a server is gone, ValueError when a
+    Cells of an interrupted run are not tried again. Raises ServerError when a server is gone, and ValueError when a
     table does not hold what the case says it can.
     """
     stop = stop or threading.Event()
@@ -90,7 +89,7 @@ def run_cells(
             runner.run(_OfServer(both.of(techniques[0].database), techniques, cases, trials, stop).run())
 
     by_server = [[technique for technique in chosen if technique.database == database] for database in BOTH]
-    # The servers do not meet, and nothing is measured: both at once.
+    # Both servers at once: nothing is timed.
     with quiet_drivers(), _quiet_panics(), ThreadPoolExecutor(len(BOTH)) as pool:
         running = [pool.submit(try_all, techniques) for techniques in by_server if techniques]
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
@@ -102,7 +101,7 @@ def run_cells(
 
 @contextmanager
 def _quiet_panics() -> Iterator[None]:
-    """Rust tells of a panic itself, with the paths of this machine, before it is an exception: on stderr, not to us."""
+    """Discard stderr, where Rust prints a panic with paths of this machine before it becomes an exception."""
     kept = os.dup(2)
     try:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
@@ -115,7 +114,7 @@ def _quiet_panics() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where cases are tried: as whom techniques connect, and where their tables are made and looked at."""
+    """A server as techniques connect to it, the administration of its tables, and the cases that are tried there."""
 
     session: str
     server: Server
@@ -124,7 +123,7 @@ class _Place:
 
 
 class _OfServer:
-    """All techniques of one database with all cases."""
+    """Tries all techniques of one database with all cases."""
 
     def __init__(
         self, server: Server, chosen: list[Technique], cases: tuple[Case, ...], trials: Trials[Cell],
@@ -133,7 +132,7 @@ class _OfServer:
         self._server, self._chosen, self._trials, self._stop = server, chosen, trials, stop
         self._database = chosen[0].database
         self._holds: dict[tuple[str, str], bool] = {}
-        """Whether a kind of frame holds what a case sends."""
+        """For a case and a kind of frame, whether the frame can hold the values."""
         directions = {technique.direction for technique in chosen}
         self._cases = tuple(
             case for case in cases if directions & set(case.directions) and self._database in case.databases
@@ -144,42 +143,43 @@ class _OfServer:
             places = list(self._places(stack))
             readers = [technique for technique in self._chosen if technique.direction == "read"]
             for place in places if readers else []:
-                if place.session == DEFAULT:  # another session reads the same tables
+                if place.session == DEFAULT:  # the hostile session reads the same tables
                     self._load(place)
             for technique in readers + [technique for technique in self._chosen if technique.direction == "write"]:
                 await self._one(technique, places)
 
     def _places(self, stack: ExitStack) -> Iterator[_Place]:
-        """The server as it is, and what is made on it for the run; everything is gone when the stack is closed."""
+        """Yield the server, its hostile session and its database without encoding; closing the stack removes them."""
         apart = [case for case in self._cases if self._wants_no_encoding(case)]
         ordinary = tuple(case for case in self._cases if case not in apart)
         default = _Place(DEFAULT, self._server, tables_of(self._server), ordinary)
         stack.enter_context(default.tables.kept())
         stack.callback(_drop, default)
         yield default
-        if hostile := tuple(case for case in ordinary if case.hostile):
-            try:
-                server = stack.enter_context(hostile_session(self._server))
-            except NotAllowedError as error:
-                self._trials.left_out[f"{self._database}: hostile session"] = str(error)
-            else:
-                yield _Place(HOSTILE, server, default.tables, hostile)
-        if apart and isinstance(self._server, PostgresServer):
-            try:
-                server = stack.enter_context(without_encoding(self._server))
-            except NotAllowedError as error:
-                self._trials.left_out[f"{self._database}: database without encoding"] = str(error)
-            else:
-                place = _Place(DEFAULT, server, tables_of(server), tuple(apart))
-                stack.enter_context(place.tables.kept())
-                yield place
+        hostile = tuple(case for case in ordinary if case.hostile)
+        if hostile and (server := self._made(stack, hostile_session, "hostile session")):
+            yield _Place(HOSTILE, server, default.tables, hostile)
+        if apart and (server := self._made(stack, without_encoding, "database without encoding")):
+            place = _Place(DEFAULT, server, tables_of(server), tuple(apart))
+            stack.enter_context(place.tables.kept())
+            yield place
+
+    def _made(
+        self, stack: ExitStack, make: Callable[[Any], AbstractContextManager[Server]], what: str
+    ) -> Server | None:
+        """Return a place on the server, or None where it cannot be made, and note the reason."""
+        try:
+            return stack.enter_context(make(self._server))
+        except NotAllowedError as error:
+            self._trials.left_out[f"{self._database}: {what}"] = str(error)
+            return None
 
     def _wants_no_encoding(self, case: Case) -> bool:
-        """Whether only a database of its own can hold the case: PostgreSQL's others check that text is text."""
+        """Return whether only a PostgreSQL database without encoding can hold the case: others check text."""
         return case.about == "not text" and "read" in case.directions and self._database == "postgres"
 
     def _load(self, place: _Place) -> None:
-        """Fill the tables that the readers read, by a path that no technique uses, and prove that they are right."""
+        """Fill the tables that are read, by code that no technique uses, and check them."""
         for case in place.cases:
             if "read" in case.directions and self._database in case.held_by:
                 place.tables.create(case.table)
@@ -188,10 +188,10 @@ class _OfServer:
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
     def _applies(self, technique: Technique, case: Case) -> bool:
-        """Whether there is something to try: what a table, or a kind of frame, cannot hold is not lost on the way."""
+        """Return whether to try a case: neither the table nor the kind of frame must change the values by itself."""
         if not asked(technique, case):
             return False
-        if technique.direction == "read" or case.shapes or technique.frame == "batches":  # Arrow holds whatever is sent
+        if technique.direction == "read" or case.shapes or technique.frame == "batches":  # Arrow holds all values
             return True
         key = case.name, technique.frame
         if key not in self._holds:
@@ -199,7 +199,7 @@ class _OfServer:
         return self._holds[key]
 
     async def _one(self, technique: Technique, places: list[_Place]) -> None:
-        """One technique with every case that was not tried yet."""
+        """Try a technique with every case that was not tried yet."""
         for place in places:
             left = [
                 (case, cell)
@@ -210,31 +210,29 @@ class _OfServer:
             if not left:
                 continue
             with relayed(place.server, _EndingRelay) as (server, relay):
-                path = _Path(technique, server, relay, opens=place.server is self._server)
+                caller = _Caller(technique, server, relay, opens=place.server is self._server)
                 try:
                     for case, cell in left:
                         if self._stop.is_set():
                             raise KeyboardInterrupt
-                        outcome, detail = await self._outcome(path, case, place)
+                        outcome, detail = await self._outcome(caller, case, place)
                         reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
                         self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
                 except UnavailableError as error:
                     self._trials.skip(technique, str(error))
                     return
                 finally:
-                    await path.close()
+                    await caller.close()
 
-    async def _outcome(self, path: _Path, case: Case, place: _Place) -> tuple[Outcome, str]:
-        table, write = case.table, path.technique.direction == "write"
-        if write:
-            place.tables.create(table)
-            if case.filled:
-                place.tables.load(*case.there)
-        arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
-        returned, error = await path.call(table, *arguments)
-        if write:
-            return _stored(case, place.tables, error)
-        return ("error", error) if error is not None else _read(case, returned)
+    async def _outcome(self, caller: _Caller, case: Case, place: _Place) -> tuple[Outcome, str]:
+        if caller.technique.direction == "read":
+            returned, error = await caller.call(case.table, *FEW_BYTES.get(caller.technique.key[1:], []))
+            return ("error", error) if error is not None else _read(case, returned)
+        place.tables.create(case.table)
+        if case.filled:
+            place.tables.load(*case.there)
+        _, error = await caller.call(case.table, case.frame(caller.technique.frame))
+        return _stored(case, place.tables, error)
 
 
 def _drop(place: _Place) -> None:
@@ -243,7 +241,7 @@ def _drop(place: _Place) -> None:
 
 
 def _read(case: Case, returned: object) -> tuple[Outcome, str]:
-    """What came of a read that raised nothing."""
+    """Return the outcome of a read that raised no error."""
     if not isinstance(returned, pl.DataFrame | pd.DataFrame):
         return "loss", f"a {type(returned).__name__} came instead of a frame"
     if lost := difference_of(case, returned):
@@ -253,12 +251,11 @@ def _read(case: Case, returned: object) -> tuple[Outcome, str]:
 
 
 def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
-    """What came of a write, going by what is in its table, and by what it raised, if anything."""
+    """Return the outcome of a write, from its table and from its error, if any."""
     try:
         content = tables.content(case.made)
     except (psycopg.DataError, AnswerError) as unreadable:
-        # PostgreSQL holds more dates than Python: infinity, and those before the year 1. ClickHouse stores numbers of
-        # an enum that stand for nothing.
+        # PostgreSQL's dates include infinity and years before 1. ClickHouse stores numbers that an enum does not have.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
         stored = len(content) - case.there[1].num_rows
@@ -271,11 +268,11 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
 
 
 class _EndingRelay(Relay):
-    """A relay that ends its connections when nothing comes through them."""
+    """A relay that ends connections that are silent."""
 
     @contextmanager
     def patience(self) -> Iterator[threading.Event]:
-        """End connections, while the block lasts, when no byte has come for a while; the event is set then."""
+        """End silent connections while the block lasts; the event is set when that happens."""
         silent = threading.Event()
 
         async def watch() -> None:
@@ -293,18 +290,18 @@ class _EndingRelay(Relay):
             watching.cancel()
 
 
-class _Path:
-    """A technique and its client, which is not used again after an error."""
+class _Caller:
+    """Calls a technique; its client is replaced after an error."""
 
     def __init__(self, technique: Technique, server: Server, relay: _EndingRelay | None, *, opens: bool) -> None:
-        """`opens` says that its client opens there, and that the server is gone when it does not."""
+        """`opens` says that a client which does not open means that the server is gone."""
         self.technique = technique
         self._server, self._relay, self._opens = server, relay, opens
         self._client: object = None
         self._stack = AsyncExitStack()
 
     async def call(self, *arguments: object) -> tuple[Any, str | None]:
-        """What the technique returned, or what it raised; raises UnavailableError where it cannot run."""
+        """Return the technique's result, or its error as text; raises UnavailableError where it cannot run."""
         if self._client is None:
             try:
                 self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
@@ -317,24 +314,24 @@ class _Path:
         with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
         if self._relay and raised is not None and raised.startswith("panic"):
-            # It came through the driver in the middle of a COPY, for whose end asyncpg's close waits half a minute.
+            # After a panic in the middle of a COPY asyncpg's close waits half a minute for the end of it.
             self._relay.end_connections()
-        if raised is not None or silent.is_set():  # or it took long over what had come, and its connection is gone
+        if raised is not None or silent.is_set():  # a call that succeeded late has lost its connection too
             await self.close()
         if raised is not None and silent.is_set():
             raised = f"{SILENT}; ended, it says {raised}"
         return returned, raised
 
     async def close(self) -> None:
-        """Close the client; after an error that may fail, which says nothing new."""
+        """Close the client; errors of closing are ignored."""
         self._client = None
-        with contextlib.suppress(Exception):  # whatever a driver says to that
+        with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self._stack.aclose()
 
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
-    """Where what was found first differs from what was sent, in one line."""
+    """Return the first difference between a frame and what was sent, in one line, or None."""
     sent, columns = case.expected, case.made.columns
     wrong = other_shape(list(frame.columns), len(frame), case.made.column_names, len(sent)) or invalid(frame)
     if wrong:

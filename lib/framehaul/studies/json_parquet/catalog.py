@@ -1,4 +1,4 @@
-"""Who converts JSON lines of buildings to Parquet: each tool, and the command that is its process."""
+"""The converters from JSON lines to Parquet, and the command that runs each of them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ import pyarrow as pa
 
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.drivers.catalog import Command, build, find_tool, version_output
-from framehaul.studies.warehouse import buildings
 
 CODECS = ("snappy", "zstd")
 JSON2PARQUET_VERSION = "0.26.1"
-"""Of https://crates.io/crates/json2parquet, built with the versions of its dependencies that it was published with."""
+"""The version of https://crates.io/crates/json2parquet, built with the dependencies that it was published with."""
 
 
 @dataclass(frozen=True)
 class Converter:
-    """A tool: how tables and charts call it, the command that is its process, and the codecs that it offers.
+    """A converter, with the label of tables and charts and the command that starts its process.
 
-    A tool for Python gets source, target, codec and a few lines, as `json_lines` reads them. A tool that is a `program`
-    of its own gets codec, source and target, and its process is what is measured.
+    A Python library gets source, target, codec and a file of a few lines, as `json_lines` reads them. A `program` of
+    its own gets codec, source and target, and its whole process is timed.
     """
 
     name: str
     label: str
     command: Command
-    codecs: tuple[str, ...] = CODECS
     program: bool = False
 
 
 def json2parquet(settings: Settings) -> list[str]:
-    """The program of the article, in Rust, with the types of the table; raises UnavailableError."""
+    """Return the command of json2parquet with the types of the table; raises UnavailableError if it is not built."""
     program = json2parquet_program(settings)
     types = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "Utf8"}
     fields = [
@@ -48,7 +47,7 @@ def json2parquet(settings: Settings) -> list[str]:
 
 
 def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
-    """Where json2parquet is, which is built where it is not there, for the `patient`; raises UnavailableError."""
+    """Return the path of json2parquet, and build it first if it is missing and `patient`; raises UnavailableError."""
     target = settings.tools_dir
     program = target / "bin" / "json2parquet"
     if version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]:
@@ -66,7 +65,8 @@ def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
 
 
 def _python(name: str, label: str) -> Converter:
-    command = [sys.executable, "-m", "framehaul.studies.json_parquet.json_lines", name]
+    # By its path: `-m` would import the package, and with it what the study needs and a converter does not.
+    command = [sys.executable, "-P", str(Path(__file__).with_name("json_lines.py")), name]
     return Converter(name, label, lambda _: command)
 
 

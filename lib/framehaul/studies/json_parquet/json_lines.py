@@ -1,8 +1,7 @@
-"""How each tool for Python converts JSON lines of buildings to Parquet, and the process that it runs in.
+"""How each Python library converts JSON lines of buildings to Parquet, and the process that it runs in.
 
-`python -m framehaul.studies.json_parquet.json_lines NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first,
-then the source, and prints one JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
-Only the tool that is asked for is imported.
+`python json_lines.py NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first, then the source, and prints one
+JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion. Only the library NAME is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from framehaul.bench import meter
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
-from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
+from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 
 DATES = [field.name for field in SCHEMA if field.type == pa.date32()]
 INTEGERS = [field.name for field in SCHEMA if field.type == pa.int32()]
@@ -33,7 +32,7 @@ def _clickhouse_engine() -> Any:
 
 
 def clickhouse(source: Path, target: Path, codec: str) -> None:
-    """clickhouse-local, as the embedded engine."""
+    """Convert with chDB, the engine of ClickHouse as a library."""
     _clickhouse_engine().query(
         f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{CLICKHOUSE_COLUMNS}') "
         f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
@@ -42,7 +41,7 @@ def clickhouse(source: Path, target: Path, codec: str) -> None:
 
 
 def pyarrow(source: Path, target: Path, codec: str) -> None:
-    """Arrow's own reader and writer."""
+    """Convert with Arrow's own reader and writer."""
     from pyarrow import json as arrow_json
     from pyarrow import parquet
 
@@ -53,7 +52,7 @@ def pyarrow(source: Path, target: Path, codec: str) -> None:
 
 
 def polars(source: Path, target: Path, codec: Any) -> None:
-    """Polars, streaming."""
+    """Convert with Polars, as a stream."""
     import polars as pl
 
     types = {pa.int32(): pl.Int32, pa.date32(): pl.Date, pa.string(): pl.String}
@@ -62,7 +61,7 @@ def polars(source: Path, target: Path, codec: Any) -> None:
 
 
 def duckdb(source: Path, target: Path, codec: str) -> None:
-    """DuckDB, which keeps the order of rows unless told otherwise."""
+    """Convert with DuckDB, which keeps the order of rows by default."""
     import duckdb
 
     columns = ", ".join(f"{field.name}: '{DUCKDB_TYPES[field.type]}'" for field in SCHEMA)
@@ -74,7 +73,7 @@ def duckdb(source: Path, target: Path, codec: str) -> None:
 
 
 def fastparquet(source: Path, target: Path, codec: Any) -> None:
-    """fastparquet, with pandas before it."""
+    """Convert with fastparquet, from a pandas frame."""
     import pandas as pd
     from pandas.errors import Pandas4Warning
 
@@ -87,7 +86,7 @@ def fastparquet(source: Path, target: Path, codec: Any) -> None:
 
 
 def awkward(source: Path, target: Path, codec: str) -> None:
-    """Awkward Array, whose reader knows the types of JSON alone: dates stay text."""
+    """Convert with Awkward Array, whose reader has only the types of JSON: dates stay text."""
     import awkward as ak
 
     types = {name: {"type": ["integer" if name in INTEGERS else "string", "null"]} for name in SCHEMA.names}
@@ -95,14 +94,14 @@ def awkward(source: Path, target: Path, codec: str) -> None:
     ak.to_parquet(ak.from_json(source, line_delimited=True, schema=schema), target, compression=codec)
 
 
-PYTHON = {convert.__name__: convert for convert in (clickhouse, pyarrow, polars, duckdb, fastparquet, awkward)}
+CONVERSIONS = {convert.__name__: convert for convert in (clickhouse, pyarrow, polars, duckdb, fastparquet, awkward)}
 
 
 def main() -> None:
-    """Convert the few lines, then all of them, and print what the second conversion took."""
+    """Convert the few lines, then all of them, and print the cost of the second conversion."""
     name, source, target, codec, few_lines = sys.argv[1:]
-    convert, few = PYTHON[name], Path(f"{target}.few")
-    convert(Path(few_lines), few, codec)  # imports, thread pools and whatever else comes first
+    convert, few = CONVERSIONS[name], Path(f"{target}.few")
+    convert(Path(few_lines), few, codec)  # imports and thread pools are not on the clock
     few.unlink()
     resident = meter.reset_peak_rss()
     cpu_before, start = time.process_time(), time.perf_counter()

@@ -1,46 +1,51 @@
-"""The study of JSON lines on their way to Parquet: run, kept as one row per pass, drawn and summarised."""
+"""The study of JSON lines and Parquet: every converter with every codec, each conversion in a process of its own."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from IPython.display import Code
-from matplotlib.figure import Figure
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from framehaul.bench import store
-from framehaul.bench.passes import Pass, columns_of
-from framehaul.bench.ratios import Ratio, ratio
-from framehaul.bench.recording import recording
+from framehaul.bench import recording
+from framehaul.bench.meter import children_cpu_s
+from framehaul.bench.passes import Pass, columns_of, last_line
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.bench.statistics import medians
 from framehaul.bench.store import Status
-from framehaul.reporting import charts, tables
-from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, fastest_of_each, megabytes, thousands, words
-from framehaul.studies.drivers.catalog import Commands
-from framehaul.studies.json_parquet import json_lines
+from framehaul.errors import WrongResultError
+from framehaul.settings import PROJECT
+from framehaul.studies import buildings
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
-from framehaul.studies.json_parquet.runner import Task, measured, written
 from framehaul.studies.registry import JSON_PARQUET
 
-BASE = "clickhouse"
-"""The fastest of the published figures: the one that they are over."""
-CODEC_COLOURS = {"snappy": "#0072B2", "zstd": "#E69F00"}
+FEW_ROWS = 10
+"""The lines that a Python library converts before the measurement."""
+START_SECONDS = 120
+"""Time that a process may take to start, on top of its conversion."""
+SLOWEST_ROWS_PER_S = 1_000
+"""A slower converter is stopped and counts as failed."""
+PUBLISHED = {
+    "clickhouse": 1.0, "json2parquet": 32.0 / 43.8, "pyarrow": 1 / 1.38, "awkward": 1 / 1.5, "fastparquet": 1 / 3.3,
+}  # fmt: skip
+"""Published speeds over ClickHouse's, with Snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 
-# How many times as long as ClickHouse with snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
-# 11M lines on a laptop of 2020; json2parquet from the seconds that it names, 4x on a virtual machine with 16 cores.
-PUBLISHED_CODEC = "snappy"
-PUBLISHED_TIMES = {"clickhouse": 1.0, "json2parquet": 43.8 / 32.0, "pyarrow": 1.38, "awkward": 1.5, "fastparquet": 3.3}
+11M lines on a laptop of 2020; json2parquet from its published seconds, 4x of them on a virtual machine with 16 cores.
+"""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """One pass of one tool and codec: a row of the study's file. A missing number is None, never 0.
+    """One pass of one converter and codec, a row of the study's results. A missing number is None, never 0.
 
     `types` and `row_order` are those of `buildings.difference`; `peak_rss_bytes` is missing for a program of its own.
     """
@@ -63,36 +68,47 @@ class Conversion:
     reason: str | None = None
 
 
-def run(
-    *, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS
-) -> JsonToParquet:
-    """Measure every tool with every codec and write `results/json_parquet.csv`.
+@dataclass(frozen=True)
+class Files:
+    """The lines to convert, the first few of them, and the table that must result."""
 
-    Raises ValueError for a parameter that makes no sense, ResultsError when the file cannot be written.
+    directory: Path
+    lines: Path
+    few_lines: Path
+    expected: pa.Table
+
+
+@recording.study(JSON_PARQUET.notebook, Conversion)
+def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS) -> None:
+    """Measure every converter with every codec.
+
+    Raises ValueError for a parameter that makes no sense, ResultsError if the results cannot be written.
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
     terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
-    tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
+    tasks = [(converter, codec) for converter in converters for codec in CODECS]
     with (
         written(rows, seed) as files,
-        recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
+        recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
     ):
         this_run.expect(len(tasks) * (warmup + rounds))
-        commands = Commands(this_run.settings)
 
-        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            tool = task.converter
-            return Conversion(this_run.run_id, tool.name, tool.label, task.codec, rows, number, **columns_of(ended))
+        def row(task: tuple[Converter, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
+            converter, codec = task
+            return Conversion(
+                this_run.run_id, converter.name, converter.label, codec, rows, number, **columns_of(ended)
+            )
 
-        def convert(task: Task, _: int) -> dict[str, Any]:
-            return measured(task, commands.of(task.converter.name, task.converter.command), files)
+        def convert(task: tuple[Converter, str], _: int) -> dict[str, Any]:
+            converter, codec = task
+            return measured(converter, codec, converter.command(this_run.settings), files)
 
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
                 tasks, schedule, convert, record, finished=finished, stop=stop, home=files.directory,
-                progress=lambda task, number: this_run.progress(f"{task.converter.name} {task.codec}: pass {number}"),
+                progress=lambda task, number: this_run.progress(f"{task[0].name} {task[1]}: pass {number}"),
             )
         )  # fmt: skip
         json_bytes, right = files.lines.stat().st_size, this_run.so_far().filter(status="ok")
@@ -102,83 +118,78 @@ def run(
             f"seed {seed}",
             "toolchains": {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {},
         }
-    return JsonToParquet.load(this_run.settings)
 
 
-def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The table that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    return {"json-to-parquet": str(times_table(store.read(directory / JSON_PARQUET.results, Conversion)))}
+@contextmanager
+def written(rows: int, seed: int) -> Iterator[Files]:
+    """Write the table as JSON lines into a temporary directory, which is removed at the end of the block.
+
+    A line is one object, with dates as `2026-11-21` and NULL as null.
+    """
+    with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
+        directory, expected = Path(name).resolve(), buildings.table(rows, seed)
+        files = Files(directory, directory / "lines.jsonl", directory / "few.jsonl", expected)
+        frame = pl.DataFrame(expected)
+        frame.write_ndjson(files.lines)
+        frame.head(FEW_ROWS).write_ndjson(files.few_lines)
+        yield files
 
 
-def show_source() -> Code:
-    """The code of the tools for Python as it stands in the library."""
-    return Code("\n\n\n".join(map(inspect.getsource, json_lines.PYTHON.values())), language="python")
+def measured(converter: Converter, codec: str, command: list[str], files: Files) -> dict[str, Any]:
+    """Convert all lines in a fresh process, compare the result, and return the figures of the pass.
+
+    A Python library prints the cost of its conversion; a program is timed from its start to its end. Raises
+    WrongResultError if the converter fails, takes too long or writes a wrong file.
+    """
+    target = files.directory / "out.parquet"
+    paths, rows = [str(files.lines), str(target)], files.expected.num_rows
+    if converter.program:
+        command = [*command, "--compression", codec, *paths]
+    else:
+        command = [*command, *paths, codec, str(files.few_lines)]
+    patience = START_SECONDS + rows / SLOWEST_ROWS_PER_S
+    before, start = children_cpu_s(), time.perf_counter()
+    try:
+        done = subprocess.run(
+            command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
+            env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
+        )  # fmt: skip
+        taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
+        if done.returncode:
+            silent = f"it ended with status {done.returncode} without a word"
+            raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
+        if not converter.program:
+            taken = json.loads(done.stdout.splitlines()[-1])
+        wrong, types, row_order = difference(target, files.expected, codec)
+        if wrong:
+            raise WrongResultError(wrong)
+        return taken | {
+            "rows_per_s": rows / taken["seconds"], "output_bytes": target.stat().st_size,
+            "row_groups": pq.read_metadata(target).num_row_groups, "types": types, "row_order": row_order,
+        }  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise WrongResultError(f"it did not end within {patience:.0f} s") from None
+    except (IndexError, json.JSONDecodeError):
+        raise WrongResultError("it did not print what the conversion took") from None
+    finally:
+        target.unlink(missing_ok=True)
 
 
-def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per tool and codec, as `statistics.medians` makes it; fastest first, codec by codec."""
-    tools = medians(passes, ["converter", "label", "codec", "rows"])
-    place = pl.col("codec").replace_strict({codec: at for at, codec in enumerate(CODECS)})
-    return tools.sort(place, "rows_per_s", descending=[False, True], nulls_last=True, maintain_order=True)
+def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str, str]:
+    """Return the first error of a Parquet file, if any, its types and its order, as `buildings.difference` does.
 
-
-def times(passes: pl.DataFrame, codec: str, tool: str, base: str) -> Ratio:
-    """How many times as long as `base` a tool takes; NaN where one failed."""
-    here = passes.filter(codec=codec)
-    return ratio(here.filter(converter=base), here.filter(converter=tool))
-
-
-def times_table(passes: pl.DataFrame) -> Listing:
-    """Tools and codecs, fastest first; the published ratio stands beside the measured one."""
-
-    def published(row: Row) -> float | None:
-        return PUBLISHED_TIMES.get(row["converter"]) if row["codec"] == PUBLISHED_CODEC else None
-
-    columns = [
-        words("codec", "codec"),
-        words("tool", "label"),
-        Column("seconds", "seconds", "{:.3f}"),
-        Column("rows/s", "rows_per_s", thousands),
-        Column("time over ClickHouse's", lambda row: times(passes, row["codec"], row["converter"], BASE)),
-        Column("published", published, "{:.2f}x"),
-        Column("cores used", lambda row: row["client_cpu_s"] / row["seconds"], "{:.2f}"),
-        Column("peak RSS growth", "peak_rss_bytes", megabytes),
-    ]
-    return Listing(columns, summary(passes))
-
-
-def answer(passes: pl.DataFrame) -> Listing:
-    """The fastest tool of each codec."""
-    ran = summary(passes).filter(status="ok")
-    groups = {codec: ran.filter(codec=codec) for codec in CODECS}
-    return fastest_of_each(groups, Column("rows/s", "rows_per_s", thousands))
-
-
-def bars(passes: pl.DataFrame) -> Figure:
-    """Median rows/s as bars, one for each codec, slowest to fastest pass as whiskers."""
-    rows = summary(passes)
-    tools = rows.group_by("label", maintain_order=True).agg(pl.col("rows_per_s").max())
-    labels = tools.sort("rows_per_s", descending=True, nulls_last=True, maintain_order=True)["label"].to_list()
-    codecs = [codec for codec in CODECS if codec in set(rows["codec"])]
-    height = 0.8 / len(codecs)
-    with charts.panels(1, height=1.1 + 0.5 * len(labels)) as (figure, [axes]):
-        for row in rows.to_dicts():
-            y = labels.index(row["label"]) + (codecs.index(row["codec"]) - (len(codecs) - 1) / 2) * height
-            charts.bar(axes, y, row, "rows_per_s", CODEC_COLOURS[row["codec"]], height=height * 0.9, size=8.5)
-        charts.name_lines(axes, labels)
-        axes.set_xlim(0, max(rows["max_rows_per_s"].drop_nulls().to_list(), default=1.0) * 1.1)
-        charts.quantities(axes.xaxis)
-        axes.set_xlabel(f"rows/s, {charts.MEDIANS}")
-        charts.title(axes, f"JSON lines to Parquet: {rows['rows'][0]:,} rows")
-        charts.legend(axes, {codec: CODEC_COLOURS[codec] for codec in codecs})
-    return figure
-
-
-class JsonToParquet(Shown):
-    """The passes of the study."""
-
-    study = JSON_PARQUET
-    table = view(times_table)
-    chart = chart(bars)
-    answer = view(answer)
-    missing = view(lambda passes: tables.missing(summary(passes), "tool", "codec"))
+    Another type that holds the same values is no error: a date as text or as a time, a wider integer.
+    """
+    if not path.exists():
+        return "no file was written", "", ""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata, received = file.metadata, file.read()
+            received.validate(full=True)
+    except Exception as error:  # noqa: BLE001  of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+        return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", "", ""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
+    if codecs != {codec.upper()}:
+        return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", "", ""
+    return buildings.difference(received, expected)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from framehaul import servers
 from framehaul.bench import measure, recording
 from framehaul.bench.environment import server_versions
+from framehaul.bench.measure import PassOptions, Target
 from framehaul.bench.meter import Meter
 from framehaul.bench.passes import Pass, columns_of, describe
 from framehaul.bench.recording import Recording, which
@@ -189,14 +190,15 @@ class Measurement:
         if isinstance(self.proxies.pooler, Pooler):
             fill(self.proxies.pooler.server)
         table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self.content.slice(0, REUSED_ROWS)
-        passes = measure.Passes(self.proxies.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
+        passes = measure.Passes(
+            self.proxies.both.postgres, table, few, [task.direction], ["polars"], PassOptions(calls=CALLS)
+        )
         with passes as again:
             await again.one(task.measured, 1, self._connection_target(task))
 
-    def _connection_target(self, task: Task) -> Callable[[], AbstractContextManager[measure.Way]]:
+    def _connection_target(self, task: Task) -> Target:
         """Return the address that a task connects to, and the meter of its server."""
-        target = measure.Way(self.proxies.server(task), Meter(self.proxies.both.of(task.database).process_id))
-        return lambda: nullcontext(target)
+        return Target(self.proxies.server(task), Meter(self.proxies.both.of(task.database).process_id))
 
 
 @contextmanager

@@ -1,1 +1,5 @@
-"""What the figures of this harness are worth: one technique under two names, and speed with memory warm and cold."""
+"""Noise: the same technique measured under two names, and with memory that the process must first ask for."""
+
+from framehaul.studies.noise.study import run, variants
+
+__all__ = ["run", "variants"]

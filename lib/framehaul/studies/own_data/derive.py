@@ -1,4 +1,4 @@
-"""A `Table` for a frame of somebody's own, from its Arrow schema and from the values that it holds."""
+"""Derive a `Table` from the Arrow schema of a file and the values that it holds."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from framehaul.techniques.upsert.rows import as_compared
 
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
-"""Names that PostgreSQL keeps for itself: https://www.postgresql.org/docs/18/ddl-system-columns.html"""
+"""Column names that PostgreSQL reserves: https://www.postgresql.org/docs/18/ddl-system-columns.html"""
 MOST_DISTINCT, REPEATED = 10_000, 10
-"""LowCardinality pays up to so many texts, each there so many times on average.
+"""A column with at most so many texts, each repeated so often on average, becomes LowCardinality.
 
-The first is ClickHouse's own rule: https://clickhouse.com/docs/sql-reference/data-types/lowcardinality
+The first number is ClickHouse's own advice: https://clickhouse.com/docs/sql-reference/data-types/lowcardinality
 """
 MOST_OF_ENUM = 2**15 - 1
-"""Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
+"""The largest number of texts in ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
 POLARS_DIGITS = 38
-"""Of decimals that Polars has."""
+"""The largest precision of a decimal in Polars."""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 STEM_CHARACTERS = 40
 ZONES = zoneinfo.available_timezones()
-"""Names of zones that ClickHouse has as well."""
+"""Names of time zones, which ClickHouse has as well."""
 
-type Found = tuple[ColumnType, Types | None, str]
-"""The kind of a column, its exact types where they are not those of the kind, and a note for the reader."""
+type Choice = tuple[ColumnType, Types | None, str]
+"""The kind of a column, its exact types where they differ from those of the kind, and a note for the reader."""
 
 CHECKED = "PostgreSQL has no unsigned integers: a wider type, checked"
 PLAIN: dict[pa.DataType, tuple[ColumnType, str]] = {
@@ -88,7 +88,7 @@ IN_NESTED = "numbers, booleans, text, dates, and timestamps in structs, lists an
 
 @dataclass(frozen=True)
 class Mapping:
-    """A column, the Arrow type that it has in the file, and notes on what becomes of it."""
+    """A column, its Arrow type in the file, and notes on how it is carried."""
 
     column: Column
     arrow: str
@@ -97,7 +97,7 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Derived:
-    """The table of a frame, the frame in its types, and what was decided."""
+    """The table of a frame, the frame in the types of that table, and the decisions made."""
 
     table: Table
     content: pa.Table
@@ -126,7 +126,7 @@ def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Deriv
 
 
 def table_name(stem: str) -> str:
-    """Return `framehaul_` and what of a file's name goes without quotes."""
+    """Return `framehaul_` and the characters of a file's name that need no quotes."""
     return f"framehaul_{re.sub(r'[^a-z0-9]+', '_', stem.lower()).strip('_')[:STEM_CHARACTERS] or 'mine'}"
 
 
@@ -167,11 +167,11 @@ def _check_names(names: list[str]) -> None:
 
 
 def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArray]:
-    """A column of the table, and its values in the type that it has there; raises DataError."""
+    """Return a column of the table and its values in the type of that column; raises DataError."""
     arrow = values.type
     try:
         plain = unwrapped(values)
-        (kind, exactly, note), plain = _found(values, plain)
+        (kind, exactly, note), plain = _choose(values, plain)
         column = Column(name, kind, plain.null_count > 0, exactly=exactly)
         carried = plain.cast(column.types.arrow)
         if kind in NULL_IS:
@@ -204,8 +204,8 @@ def _check_text(texts: pa.ChunkedArray) -> None:
         )
 
 
-def _found(values: pa.ChunkedArray, plain: pa.ChunkedArray) -> tuple[Found, pa.ChunkedArray]:
-    """The kind of a column and its values, as its type in the file and what is in it say; raises ValueError."""
+def _choose(values: pa.ChunkedArray, plain: pa.ChunkedArray) -> tuple[Choice, pa.ChunkedArray]:
+    """Choose the kind of a column from its Arrow type and its values, and return both; raises ValueError."""
     kind = values.type
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     if inner == pa.uuid():
@@ -229,7 +229,7 @@ def _found(values: pa.ChunkedArray, plain: pa.ChunkedArray) -> tuple[Found, pa.C
 
 
 def _digits(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decimals as text, without exponents."""
+    """Return decimals as text, without exponents."""
     return pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]], pa.string())
 
 
@@ -241,17 +241,17 @@ def _check_documents(values: Iterable[Any], check: Callable[[Any], object]) -> N
         ) from found[1]
 
 
-def _enum(values: pa.ChunkedArray) -> Found:
-    """An ordered dictionary, which Polars writes enums as, and pandas what is called ordered."""
+def _enum(values: pa.ChunkedArray) -> Choice:
+    """Choose an enum for an ordered dictionary: Polars writes enums so, pandas ordered categoricals."""
     parts = with_plain_dictionaries(values).unify_dictionaries().chunks
     texts = parts[0].dictionary.to_pylist() if parts else []
     note = f"an enum of {len(texts):,} texts"
     if 0 < len(texts) <= MOST_OF_ENUM and len({*texts} - {None}) == len(texts) and "\0" not in "".join(texts):
         return ColumnType.ENUM, enum_types(*texts), note
-    return ColumnType.TEXT, None, f"{note}, which not both servers can have: carried as text"
+    return ColumnType.TEXT, None, f"{note}, which one of the servers cannot hold: carried as text"
 
 
-def _date(values: pa.ChunkedArray) -> Found:
+def _date(values: pa.ChunkedArray) -> Choice:
     first, last, _ = DATES["Date"]
     try:
         _check_range(values, "D", first, last)
@@ -263,7 +263,7 @@ def _date(values: pa.ChunkedArray) -> Found:
 
 
 def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> None:
-    """Raises ValueError with the ends of dates or moments that ClickHouse does not have; numpy writes any year."""
+    """Raise ValueError for dates or moments that ClickHouse does not have; numpy formats any year."""
     ends = pc.min_max(values.cast(pa.int32() if unit == "D" else pa.int64())).as_py().values()
     least, most = (np.datetime64(end or 0, unit) for end in ends)
     if least < np.datetime64(first, unit) or np.datetime64(last, unit) < most:
@@ -273,8 +273,8 @@ def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> N
         )
 
 
-def _timestamp(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for nanoseconds, and for moments that a server does not have."""
+def _timestamp(values: pa.ChunkedArray) -> Choice:
+    """Choose a timestamp; raises ValueError for nanoseconds, and for moments that a server does not have."""
     unit, zone, notes = values.type.unit, values.type.tz, list[str]()
     if unit == "ns":
         _microseconds(values, pa.timestamp("us", zone))
@@ -292,13 +292,13 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
 
 
 def _moments(kind: pa.DataType) -> Types:
-    """Polars has no seconds, and both servers know zones by their name alone."""
+    """Return the types of a timestamp: Polars has no seconds, and both servers take zones by name only."""
     zone = "UTC" if kind.tz and kind.tz not in ZONES else kind.tz
     return timestamp_types(cast("TimeUnit", "ms" if kind.unit == "s" else kind.unit), zone)
 
 
 def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Raises ValueError for nanoseconds."""
+    """Return values in microseconds; raises ValueError where that loses nanoseconds."""
     try:
         return values.cast(kind)
     except pa.ArrowInvalid as error:
@@ -311,13 +311,13 @@ def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 
 
 def _check_times(values: pa.ChunkedArray) -> None:
-    """Raises ValueError for nanoseconds, and for a time that no day has: Arrow's are numbers, and it does not look."""
+    """Raise ValueError for nanoseconds and for times outside of a day, which Arrow does not check."""
     ends = pc.min_max(_microseconds(values, pa.time64("us")).cast(pa.int64())).as_py()
     if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < OF_A_DAY["us"]:
         raise ValueError("holds times that no day has: make them durations, or numbers")
 
 
-def _time_or_duration(values: pa.ChunkedArray) -> Found:
+def _time_or_duration(values: pa.ChunkedArray) -> Choice:
     if pa.types.is_time(values.type):
         _check_times(values)
         return ColumnType.TIME, None, ""
@@ -325,7 +325,7 @@ def _time_or_duration(values: pa.ChunkedArray) -> Found:
     return ColumnType.DURATION, None, ""
 
 
-def _decimal(values: pa.ChunkedArray) -> Found:
+def _decimal(values: pa.ChunkedArray) -> Choice:
     precision, scale = values.type.precision, values.type.scale
     if not 0 <= scale <= precision:
         raise ValueError("has a scale that no decimal has on the servers: cast it to another decimal")
@@ -335,21 +335,21 @@ def _decimal(values: pa.ChunkedArray) -> Found:
     return ColumnType.WIDE_DECIMAL, wide_decimal_types(precision, scale), note
 
 
-def _fixed_bytes(values: pa.ChunkedArray) -> Found:
+def _fixed_bytes(values: pa.ChunkedArray) -> Choice:
     size = values.type.byte_width
     if not size:
         return ColumnType.BYTES, None, "bytes of no size are a fixed size that ClickHouse does not have"
     return ColumnType.FIXED_BYTES, fixed_types(size), "PostgreSQL's bytes have no fixed size: checked"
 
 
-def _list(values: pa.ChunkedArray) -> Found:
+def _list(values: pa.ChunkedArray) -> Choice:
     if pa.types.is_time(values.type.value_type):
         _check_times(pc.list_flatten(values))
     return _list_of(cast("Types", _element_types(values.type)), values.type)
 
 
-def _list_of(element: Types, kind: pa.DataType) -> Found:
-    """Lists in Arrow's type `kind`, of a fixed size or of any."""
+def _list_of(element: Types, kind: pa.DataType) -> Choice:
+    """Choose a list of these elements for Arrow's type `kind`, of a fixed size or of any."""
     if pa.types.is_fixed_size_list(kind) and kind.list_size:
         note = "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
         return ColumnType.FIXED_LIST, fixed_list_types(element, kind.list_size), note
@@ -357,7 +357,7 @@ def _list_of(element: Types, kind: pa.DataType) -> Found:
 
 
 def _element_types(kind: pa.DataType) -> Types | None:
-    """The types of the scalars in lists; None for lists of what is nested, or not carried."""
+    """Return the types of scalars in a list; None for nested elements and elements that are not carried."""
     if not is_list(kind) or pa.types.is_nested(kind.value_type):
         return None
     if pa.types.is_time(kind.value_type):
@@ -367,8 +367,8 @@ def _element_types(kind: pa.DataType) -> Types | None:
     return _types_inside(kind.value_type)
 
 
-def _nested(values: pa.ChunkedArray) -> Found:
-    """As what it is; raises ValueError for what jsonb does not have."""
+def _nested(values: pa.ChunkedArray) -> Choice:
+    """Choose a struct, a map or a nested list; raises ValueError for values that jsonb does not have."""
     types = cast("Types", _types_inside(values.type))
     _check_documents(values.cast(types.arrow), document)
     in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
@@ -376,7 +376,7 @@ def _nested(values: pa.ChunkedArray) -> Found:
 
 
 def _types_inside(kind: pa.DataType) -> Types | None:
-    """The types of what is inside of nested types; None where both servers do not have it as what it is."""
+    """Return the types of an element of nested types; None where a server cannot hold it in its own type."""
     if pa.types.is_dictionary(kind):
         return _types_inside(kind.value_type)
     if pa.types.is_map(kind):
@@ -406,7 +406,7 @@ def _scalar_inside(kind: pa.DataType) -> Types | None:
     return PLAIN[kind][0].value if kind in PLAIN and kind != pa.binary() else None
 
 
-RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Found]], ...] = (
+RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Choice]], ...] = (
     (pa.types.is_date32, _date),
     (pa.types.is_timestamp, _timestamp),
     (lambda kind: pa.types.is_time(kind) or pa.types.is_duration(kind), _time_or_duration),
@@ -415,11 +415,11 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (lambda kind: _element_types(kind) is not None, _list),
     (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
 )
-"""How the type of a column is found, for every Arrow type that is in `PLAIN` neither."""
+"""For each Arrow type that is not in `PLAIN`, the function that chooses the type of a column."""
 
 
 def _check_key(table: Table, content: pa.Table) -> None:
-    """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
+    """Raise DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not take."""
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
         for name in names:
             said = f"{variable}={' '.join(names)!r}: column {name}"

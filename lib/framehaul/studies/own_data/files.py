@@ -1,4 +1,4 @@
-"""A file of somebody's own as an Arrow table: Parquet, CSV, JSON lines or Arrow IPC, all of it or its first rows."""
+"""Read a Parquet, CSV, JSON lines or Arrow IPC file, or its first rows, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ JSON_SUFFIXES = {".jsonl", ".ndjson"}
 CSV_TYPES = (
     pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"),
 )  # fmt: skip
-"""What a column of a CSV is, the first that holds all of its fields; else it is text."""
+"""The types of a CSV column: the first one that holds all of its fields, else text."""
 MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan"])
-"""NULL among numbers, dates and booleans; in text only a field with nothing in it is."""
+"""Fields that are NULL among numbers, dates and booleans; in text only an empty field is NULL."""
 LONG_INTEGER = r"^\s*[+-]?[0-9]{16,}\s*$"
-"""A whole number of fewer digits is a float exactly."""
+"""Integers that a float may round: one of fewer digits is exact."""
 MOST_CSV_COLUMNS = 10_000
-"""pyarrow takes 8 KiB of memory for each column of a CSV, and a header is soon long where a file is damaged."""
+"""pyarrow uses 8 KiB of memory for each column of a CSV, and a damaged file may have a long header."""
 READ_BYTES = 1 << 24
-"""How much text is read at once, and the most that a row of a CSV takes."""
+"""The size of a block of text, and the maximum size of a row of a CSV."""
 BATCH_ROWS = 65_536
 COPIES = 6
-"""What is held of a frame at once: Arrow, a frame of each library, and what a technique makes of them on its way."""
+"""Copies of a frame in memory at once: Arrow, a frame of each library, and the buffers of a technique."""
 UNPACKED = 4
-"""How much larger a packed file is taken to be."""
+"""The assumed size of a compressed file after decompression, over its size."""
 NULL_BYTES = 16
-"""What a NULL takes as text in a frame."""
+"""The bytes of a NULL as text in a frame."""
 
 
 class DataError(SettingsError):
-    """A file, or a column of it, that cannot be taken; the message names it and the remedy."""
+    """A file or a column that cannot be used; the message names it and the remedy."""
 
 
 def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
-    """Return the first `rows` rows of a file, or all for 0, and what was decided in reading it.
+    """Return the first `rows` rows of a file, or all for 0, and notes on how it was read.
 
-    Raises DataError for what is no such file, holds no rows, or would not fit into memory. Its message has the file's
-    name, not its directory: notebooks are published.
+    Raises DataError for a file of another kind, without rows, or too large for memory. Its message has the file's name
+    without its directory, because notebooks are published.
     """
     if not path.is_file():
         raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
@@ -67,7 +67,7 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
         raise DataError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
     if not content.num_rows:
         raise DataError(f"{path.name} holds no rows: there is nothing to measure")
-    # A column of NULLs, or of runs, has a number of rows that no bytes bear out.
+    # A column of NULLs or of runs has many rows and few bytes.
     without_bytes = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
     _check_memory(path, content.nbytes + content.num_rows * NULL_BYTES * without_bytes, rows)
     return content, notes
@@ -98,7 +98,7 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
 
 
 def _first(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> pa.Table:
-    """The first `rows` rows of record batches, or all for 0; raises DataError where memory does not hold them."""
+    """Return the first `rows` rows of record batches, or all for 0; raises DataError when memory is too small."""
     found, size, missing = list[pa.RecordBatch](), 0, rows
     for batch in batches:
         found.append(batch.slice(0, missing) if rows else batch)
@@ -143,7 +143,7 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
 
 
 def _typed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a column of text, where all of it is of one type; integers that a float would round are text."""
+    """Return a CSV column in the type that holds all fields; integers that a float would round stay text."""
     present = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
     for kind in CSV_TYPES if present.null_count < len(texts) else ():
         try:
@@ -170,7 +170,7 @@ def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, li
 
 
 def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
-    """The lines up to so many that are not blank, as long as memory holds them."""
+    """Yield lines until `rows` of them are not blank; raises DataError when memory is too small."""
     size = checked = count = 0
     for line in stream:
         size += len(line)
@@ -184,7 +184,7 @@ def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
 
 
 def _check_memory(path: Path, size: int, rows: int) -> None:
-    """Raises DataError when a frame of so many bytes leaves no room for what is made of it."""
+    """Raise DataError when memory cannot hold a frame of this many bytes and its copies."""
     available = psutil.virtual_memory().available
     if size * COPIES > available:
         raise DataError(

@@ -1,4 +1,4 @@
-"""JSON lines as an Arrow table: there is no type in them but those of JSON, so every line has a say."""
+"""Read JSON lines as an Arrow table; the type of a column follows from all of its values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow as pa
 from framehaul.data.documents import ESCAPED_NUL, each_key_once, no_number
 
 MOST_FIELDS = 10_000
-"""As many as columns of a CSV: a file whose keys are values has a field for each."""
+"""The maximum number of fields, as for a CSV: a file that uses values as keys has a field for each."""
 FRACTION = re.compile(r'"\\u0000([^"]+)"')
-"""A number with a fraction in a document: behind a NUL, which text in it cannot hold, it keeps all its digits."""
+"""A number with a fraction in a document, marked by a NUL so that it keeps all its digits."""
 DECODER = json.JSONDecoder(object_pairs_hook=each_key_once, parse_float="\0{}".format, parse_constant=no_number)
 INTEGERS = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
-"""The types that integers get, the first that holds them all."""
+"""The types of integers: the first one that holds all of them."""
 
 
 def table_of_lines(lines: Iterable[bytes]) -> pa.Table:
@@ -55,7 +55,7 @@ def table_of_lines(lines: Iterable[bytes]) -> pa.Table:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """The object in a line, its fractions as text behind a NUL; raises ValueError for anything else."""
+    """Return the object in a line, with fractions as text after a NUL; raises ValueError for anything else."""
     if ESCAPED_NUL.search(line):
         raise ValueError("it holds \\u0000, which PostgreSQL does not have: take it out")
     try:
@@ -70,7 +70,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _array(values: list[Any]) -> pa.Array:
-    """Raises ArrowException, ValueError or OverflowError for scalars that have no type in common."""
+    """Return the column; raises ArrowException, ValueError or OverflowError for scalars without a common type."""
     if any(type(value) in (dict, list) for value in values):
         flat = [one for value in values if type(value) is list for one in value]
         if all(type(value) is list for value in values) and {*map(_kind, flat)} - {"NULL"} in ONE_KIND:
@@ -105,7 +105,7 @@ def _kind(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A fraction as a float, others as they are; raises ValueError for one that is more than a float holds."""
+    """Return a fraction as a float and other values unchanged; raises ValueError when a float is too small."""
     if _kind(value) != "fraction":
         return value
     number = float(value[1:])

@@ -1,4 +1,4 @@
-"""What Arrow wraps around values of somebody's own frame is taken off: dictionaries, runs, extension types, views."""
+"""Unwrap Arrow values: dictionaries, runs, extension types and views become plain values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _text_of_uuids(uuids: pa.ExtensionArray) -> pa.Array:
 
 
 def _lists_of_text(lists: pa.Array) -> pa.Array:
-    """Lists of UUIDs as lists of their text; what lies outside of a slice or under a NULL is dropped."""
+    """Return lists of UUIDs as lists of text; values outside of a slice or below a NULL are dropped."""
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists.cast(pa.list_(pa.binary(16)))), 0))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, _text_of_uuids(lists.flatten()), mask=lists.is_null())
@@ -65,7 +65,7 @@ def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether it is one of Arrow's kinds of lists that all paths know."""
+    """Return whether a type is one of Arrow's lists that all paths support."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of the rows that are there when a frame comes: which techniques compete in each mode."""
+"""Modes: append to the rows of a table, replace them, or upsert; each mode has its own competing techniques."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
 
 
 def check_mode(mode: str, key: str) -> None:
-    """Raises DataError for a mode that there is not, or that lacks a key."""
+    """Raise DataError for an unknown mode, or for an upsert without a key."""
     if mode not in MODES:
         raise DataError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
     if mode == UPSERT and not key.strip():
@@ -27,7 +27,7 @@ def check_mode(mode: str, key: str) -> None:
 
 
 def check_key(table: Table, mode: str) -> None:
-    """Raises DataError for a key by which an upsert does not find rows."""
+    """Raise DataError for a key with floats, by which an upsert does not find rows."""
     for column in table.columns if mode == UPSERT else ():
         if column.name in table.key and column.type in FLOATS:
             raise DataError(
@@ -37,7 +37,7 @@ def check_key(table: Table, mode: str) -> None:
 
 
 def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
-    """Of the techniques of one direction those that compete in a mode; those that read do in each."""
+    """Return the techniques of one direction that compete in a mode; reads compete in every mode."""
     moving = [one for one in techniques if one.origin != "everyday"]
     writing = [one for one in moving if one.contract]
     if mode == APPEND or not writing:
@@ -56,12 +56,12 @@ def _can_replace(technique: Technique) -> bool:
 
 
 def as_measured(row: Mapping[str, Any]) -> tuple[Technique, Technique]:
-    """The technique of a row as it is registered, and as it was measured in the row's mode."""
+    """Return the technique of a row as it is registered, and as it was measured in the mode of the row."""
     plain = named(row["database"], row["direction"], row["technique"])
     return plain, replacing(plain) if row["contract"] == REPLACE else plain
 
 
 def parted(content: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows that an upsert sends, and those that it finds and leaves as they are."""
+    """Return the rows that an upsert sends, and the rows that it finds and leaves unchanged."""
     sent = content.num_rows - content.num_rows // KEPT
     return content.slice(0, sent), content.slice(sent)

@@ -1,4 +1,4 @@
-"""How somebody's frame is measured: all techniques at once, or in heats with a first answer on the way."""
+"""Measure a frame with all techniques in full, or in stages of growing size with a first answer on the way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
-from framehaul.bench.measure import Found, record_passes
-from framehaul.bench.race import Heat, leaders
+from framehaul.bench import measure
+from framehaul.bench.measure import ExistingRows, PassOptions
+from framehaul.bench.race import Stage, leaders
 from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds
 from framehaul.bench.store import EXACT
@@ -27,15 +28,15 @@ from framehaul.techniques.registry import DATABASES, Database, Direction
 
 type Path = tuple[Database, Direction]
 SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
-"""The least and the most rows of the two first heats, which else take a 64th and an 8th of the frame."""
+"""The minimum and maximum of rows in the first two stages, which take a 64th and an 8th of the frame."""
 
 THERE_ROWS = 1_000
-"""Rows that a write which replaces them finds in the table, at most."""
+"""The maximum of rows that are in the table before a write that replaces them."""
 
 
 @dataclass
 class Racing:
-    """A frame that is measured along all paths; both methods record its passes."""
+    """A frame that is measured on all paths; both methods record its passes."""
 
     this_run: Recording
     both: Servers
@@ -45,14 +46,14 @@ class Racing:
     stop: threading.Event
     mode: str
     kept: pa.Table | None
-    """Rows that an upsert finds in the table, and does not touch."""
+    """Rows that are in the table before an upsert, and that it does not change."""
 
     def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
         """Measure every technique with the whole frame in every round."""
         for techniques in chosen.values():
             self._measure(techniques, self.content.num_rows, self.rounds)
 
-    def heats(self, chosen: Mapping[Path, list[Technique]], answer: Callable[[pl.DataFrame], None]) -> None:
+    def stages(self, chosen: Mapping[Path, list[Technique]], answer: Callable[[pl.DataFrame], None]) -> None:
         """Measure every technique with a sample, the better half with more, and the leaders with the whole frame.
 
         `answer` gets the passes after the first round of the leaders.
@@ -62,37 +63,36 @@ class Racing:
             min(every, max(least, min(most, every // share)))
             for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
         )
-        first = Heat(sample, Rounds(1, self.rounds.warmup, seed), reach=2, share=1 / 2)
-        for heat in (first, Heat(part, Rounds(1, 0, seed), share=1 / 4)):
+        first = Stage(sample, Rounds(1, self.rounds.warmup, seed), reach=2, share=1 / 2)
+        for stage in (first, Stage(part, Rounds(1, 0, seed), share=1 / 4)):
             for path, techniques in left.items():
-                self._measure(techniques, heat.rows, heat.rounds)
+                self._measure(techniques, stage.rows, stage.rounds)
                 # Techniques that do not give back the dtypes are no answer.
                 exact = self.this_run.so_far().filter((pl.col("dtypes") == EXACT) | pl.col("dtypes").is_null())
-                left[path] = leaders(techniques, exact, heat)
+                left[path] = leaders(techniques, exact, stage)
         for passes in (1, self.rounds.passes):
             for techniques in left.values():
                 self._measure(techniques, every, Rounds(passes, 0, seed))
             if passes == 1:
                 answer(self.this_run.so_far())
 
-    def _found(self, database: Database, content: pa.Table) -> Found | None:
-        """What writes of these rows find in the table."""
+    def _existing(self, database: Database, content: pa.Table) -> ExistingRows | None:
+        """Return the rows that are in the table before a write; None for an empty table."""
         if self.kept is not None:
             return before_upsert(content, self.kept, self.table, self.both.of(database))
-        # One of the rows that come: if it stays it is a row too many, or its key an error.
-        return Found(content.slice(0, THERE_ROWS)) if self.mode == modes.REPLACE else None
+        # They are rows of the frame: one that is not removed is a row too many, or its key is an error.
+        return ExistingRows(content.slice(0, THERE_ROWS)) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
-        _, finished = self.this_run.techniques(OWN_DATA.notebook, rows)
-        left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
+        """Record the passes of techniques with the first `rows` rows; raise DataError when a server refuses them."""
+        log = self.this_run.technique_log(OWN_DATA.notebook, rows, self.stop)
+        left = [one for one in techniques if not all(log.finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
         database, content = left[0].database, self.content.slice(0, rows)
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
-            record_passes(
-                self.this_run, OWN_DATA.notebook, left, self.both.of(database), self.table,
-                content, rounds, self.stop, found=self._found(database, content),
-            )  # fmt: skip
+            options = PassOptions(existing=self._existing(database, content))
+            measure.run(left, self.both.of(database), self.table, content, rounds, log, options)
         except (psycopg.Error, ReferenceTableError) as error:
             raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error

@@ -1,17 +1,24 @@
-"""The code of one technique for one file: a script of a few lines that imports the technique and calls it."""
+"""Scripts of a few lines that import a technique and move one file or table with it."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
 
-from framehaul.data.schema import Table
+from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond.clickhouse_write import exchanged
 from framehaul.techniques.clients import CLIENTS, open_http_client
 from framehaul.techniques.replacing import making_room, replacing
 
+OURS = f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
+"""The clause that marks a table as one that the next run may drop."""
 DOES = {"append": "fills", "replace": "replaces all rows of", "upsert": "adds rows to or changes, by its key"}
+
+
+def unmarked(statement: str) -> str:
+    """Return a CREATE TABLE for a table of the reader, which later runs must not drop."""
+    return statement.replace(OURS, "")
 
 
 def snippet(technique: Technique, table: Table, ddl: str, *, replaces: bool = False) -> str:
@@ -26,7 +33,7 @@ def snippet(technique: Technique, table: Table, ddl: str, *, replaces: bool = Fa
     imports = {
         f"from {technique.function.__module__} import {technique.name}",
         f"from framehaul.studies.own_data.addresses import {server}",
-        "from framehaul.studies.own_data.study import open_frame",
+        "from framehaul.studies.own_data import open_frame",
         f"from framehaul.techniques.clients import {opener}",
     }
     into, opened = "table", "async with" if is_async else "with"
@@ -59,12 +66,12 @@ def snippet(technique: Technique, table: Table, ddl: str, *, replaces: bool = Fa
 
 
 def _heading(technique: Technique, ddl: str, *, replaces: bool) -> str:
-    """The docstring: what it is, how it is run, and which table it needs."""
-    found = replacing(technique) if replaces else technique
-    does = DOES.get(found.contract.kind, "fills") if found.contract else "reads"
+    """Return the docstring of a script: the technique, how to run it, and the table that it needs."""
+    measured = replacing(technique) if replaces else technique
+    does = DOES.get(measured.contract.kind, "fills") if measured.contract else "reads"
     text = (
-        f"{found.label}.\n\nRun it with a file that has the columns of the table: python this_file.py data.parquet\n"
-        f"DATABASE_URL or CLICKHOUSE_URL say where the server is.\n\n"
+        f"{measured.label}.\n\nRun it with a file that has the columns of the table: python this_file.py data.parquet\n"
+        f"DATABASE_URL or CLICKHOUSE_URL names the server.\n\n"
         f"Table that it {does}:\n\n{textwrap.indent(ddl, '    ')}"
     )
     return f'r"""{text.replace('"""', '" " "')}\n"""\n'

@@ -1,1 +1,6 @@
-"""What is in a Parquet file, and what a codec costs."""
+"""Parquet: the files of six writers taken apart, and the cost of each codec."""
+
+from framehaul.studies.parquet.study import chunks, run
+from framehaul.studies.parquet.writers import WRITERS
+
+__all__ = ["WRITERS", "chunks", "run"]

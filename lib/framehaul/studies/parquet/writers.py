@@ -1,4 +1,4 @@
-"""Writers of Parquet files: one small function for each, and which codecs it offers."""
+"""Writers of Parquet files: one small function for each, and the codecs that it offers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ type Write = Callable[[Any, pa.Table, Path, str | None], None]
 
 @dataclass(frozen=True)
 class Writer:
-    """A writer, the codec that it takes when nobody asks for one, and all that it is tried with.
+    """A writer, its default codec, and all codecs that are measured.
 
-    `opened` gives what `write` takes first, such as a connection; it raises UnavailableError where it cannot be had.
+    `opened` makes the client that `write` takes, such as a connection; it raises UnavailableError if it cannot.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _duckdb(_server: PostgresServer, content: pa.Table) -> Iterator[duckdb.DuckD
 
 @contextmanager
 def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a server that holds the rows; raises UnavailableError without the extension."""
+    """Open a connection to a server that holds the rows; raises UnavailableError without the extension."""
     tables = PostgresTables(server)
     with open_psycopg_parquet_stream(server) as connection:
         try:
@@ -66,19 +66,19 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
             tables.load(SOURCE, content)
             yield connection
         finally:
-            # Where the server is gone for good, the next run drops what is ours.
+            # If the server has gone, the next run drops the table.
             with suppress(ServerError):
                 tables.drop(SOURCE)
 
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
-    """Arrow's own writer in C++."""
+    """Write with Arrow's own writer, in C++."""
     name, level = split(codec or "snappy")
     pq.write_table(content, path, compression=name, compression_level=level)
 
 
 def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
-    """Polars, in Rust; its strings are of another layout than Arrow's, and are made on the way."""
+    """Write with Polars, in Rust; converting the strings to its own layout is on the clock."""
     chosen: Any = {}
     if codec is not None:
         chosen["compression"], chosen["compression_level"] = split(codec, none="uncompressed")
@@ -88,7 +88,10 @@ def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: st
 
 
 def duckdb_copy(connection: duckdb.DuckDBPyConnection, _content: pa.Table, path: Path, codec: str | None) -> None:
-    """DuckDB scans the Arrow table as it lies in memory (https://duckdb.org/docs/current/data/parquet/overview)."""
+    """Write with DuckDB, which scans the Arrow table in place.
+
+    Options: https://duckdb.org/docs/current/data/parquet/overview
+    """
     options = _copy_options(codec, "CODEC", "COMPRESSION_LEVEL")
     connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{options})")
 
@@ -99,7 +102,7 @@ def chdb_into_outfile(
     path: Path,
     codec: str | None,
 ) -> None:
-    """The engine of ClickHouse as a library scans the Arrow table with several threads: rows may change places.
+    """Write with ClickHouse as a library, which scans the Arrow table with several threads: rows may change places.
 
     Settings: https://clickhouse.com/docs/interfaces/formats/Parquet
     """
@@ -113,7 +116,7 @@ def chdb_into_outfile(
 
 
 def fastparquet_write(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
-    """fastparquet, in Python and Cython, takes a pandas frame and knows no dates: they become timestamps."""
+    """Write with fastparquet, from a pandas frame; it has no dates, so they become timestamps."""
     # Integers of numpy cannot be NULL: they would become floats.
     frame = content.to_pandas(date_as_object=False, types_mapper={pa.int32(): pd.Int32Dtype()}.get)
     name, level = split(codec or "none", none="UNCOMPRESSED", lz4="LZ4_RAW")
@@ -122,7 +125,7 @@ def fastparquet_write(_client: None, content: pa.Table, path: Path, codec: str |
 
 
 def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, path: Path, codec: str | None) -> None:
-    """PostgreSQL itself, from its own table, by an extension in Rust; the file comes over the connection.
+    """Write in PostgreSQL, from a table, with an extension in Rust; the file comes over the connection.
 
     Options: https://github.com/CrunchyData/pg_parquet#copy-options
     """
@@ -134,7 +137,7 @@ def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, pat
 
 
 def _copy_options(codec: str | None, name_option: str, level_option: str) -> str:
-    """The options of a COPY statement, after its format; DuckDB and pg_parquet have the same names for codecs.
+    """Return the options of a COPY statement, after its format; DuckDB and pg_parquet use the same names for codecs.
 
     Plain `lz4` would be the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
     """

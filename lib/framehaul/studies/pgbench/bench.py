@@ -1,4 +1,4 @@
-"""pgbench against one service: a data set of our own, runs on it, and what the server says of them."""
+"""pgbench against one service: data sets in schemas of framehaul, runs on them, and checks of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -30,42 +29,43 @@ from framehaul.studies.pgbench.workloads import LOG, Test
 SCHEMA = "framehaul_pgbench_{scale}"
 ACCOUNTS = 100_000
 """Rows for each unit of scale."""
-GONE_SECONDS = 30
-"""How long clients of an interrupted run may still commit."""
 ROOM = 1.3
-"""Space that a data set takes while it is made and changed, over its size."""
-PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+"""The space that a data set needs while it is made and changed, over its size."""
+PERCENTILES = (50, 95, 99)
 
 
 class BenchError(RuntimeError):
-    """pgbench did not run to its end, or what it left is not right; the message says why."""
+    """pgbench did not run to its end, or its result is wrong; the message has the reason."""
 
 
 class Bench:
-    """One service, with data sets of ours on it until `clean`.
-
-    Raises BenchError when the service did not start.
-    """
+    """One service and its data sets, until `clean`; without a server, all methods but `clean` raise BenchError."""
 
     def __init__(self, service: Service, settings: Settings, stop: threading.Event) -> None:
-        if service.server is None:
-            raise BenchError(service.trouble or "the service did not start")
-        self._service, self._stop = service, stop
-        self._server: PostgresServer = service.server
-        self._tables = PostgresTables(service.server)
+        self.service, self._stop = service, stop
         self._program = settings.pgbench or program("pgbench")
         self._schemas: list[str] = []
+
+    @property
+    def _server(self) -> PostgresServer:
+        if self.service.server is None:
+            raise BenchError(self.service.trouble or "the service did not start")
+        return self.service.server
+
+    @property
+    def _tables(self) -> PostgresTables:
+        return PostgresTables(self._server)
 
     def metadata(self) -> dict[str, Any]:
         """Return the version and settings of the server; raises ServerError when it cannot be used."""
         return self._tables.metadata()
 
     def initialise(self, test: Test) -> None:
-        """Make the data set of a test in a schema of ours, and check it; one of a run that was killed is replaced.
+        """Make the data set of a test in a schema of framehaul, and replace one that a killed run has left.
 
-        Raises UnavailableError when the disk has no room for it.
+        Raises UnavailableError when it does not fit on the disk.
         """
-        data = self._service.data
+        data = self.service.data
         if data is not None and (free := shutil.disk_usage(data).free) < ROOM * test.data_bytes:
             needed = ROOM * test.data_bytes / 1e9
             raise UnavailableError(
@@ -80,17 +80,17 @@ class Bench:
         self._pgbench(test.scale, test.initialisation())
 
     def run(self, test: Test) -> dict[str, Any]:
-        """Run a test after its warm-up, and check that the server holds each of its transactions.
+        """Run a test after its warm-up, and check that the history holds each of its transactions.
 
-        Raises BenchError when it did not run to its end, or lost a transaction.
+        Raises BenchError when pgbench did not run to its end, or a transaction was lost.
         """
-        if test.warm_up_length:
-            self._pgbench(test.scale, test.warm_up())
+        if warm_up := test.warm_up():
+            self._pgbench(test.scale, warm_up)
         self._tables.quiesce()
-        disk = self._service.disk
+        disk = self.service.disk
         with tempfile.TemporaryDirectory(prefix="framehaul-pgbench-") as name:
             start, operations = time.perf_counter(), disk.operations() if disk else None
-            printed = self._pgbench(test.scale, [*test.options(), *test.logging()], Path(name))
+            printed = self._pgbench(test.scale, test.options(), Path(name))
             seconds = time.perf_counter() - start
             iops = (disk.operations() - operations) / seconds if disk and operations is not None else None
             figures = _summary_of(printed) | _latencies(Path(name).glob(f"{LOG}.*"))
@@ -102,10 +102,6 @@ class Bench:
 
     def check_accounts(self, scale: int) -> None:
         """Compare balances of all accounts with those of branches and tellers; raises BenchError where they differ."""
-        busy = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname = current_database()"
-        deadline = time.monotonic() + GONE_SECONDS
-        while self._tables.run(busy) and time.monotonic() < deadline:  # an interrupted run's clients may still commit
-            time.sleep(0.02)
         schema = SCHEMA.format(scale=scale)
         rows, *balances = self._tables.run(
             f"SELECT count(*), sum(abalance)::bigint, (SELECT sum(bbalance)::bigint FROM {schema}.pgbench_branches), "
@@ -117,7 +113,7 @@ class Bench:
             raise BenchError("balances differ: {} in accounts, {} in branches, {} in tellers".format(*balances))
 
     def clean(self) -> str | None:
-        """Drop our data sets; what could not be dropped and why, or None."""
+        """Drop the data sets; return which could not be dropped and why, or None."""
         left: list[str] = []
         why = ""
         for schema in self._schemas:
@@ -125,7 +121,7 @@ class Bench:
                 self._drop(schema)
             except ServerError as error:
                 left, why = [*left, schema], str(error)
-        return f"schema {', '.join(left)} is left on {self._service.name}, drop it by hand: {why}" if left else None
+        return f"schema {', '.join(left)} is left on {self.service.name}, drop it by hand: {why}" if left else None
 
     def _drop(self, schema: str) -> None:
         comments = self._tables.run(
@@ -137,14 +133,14 @@ class Bench:
             self._tables.run(f"DROP SCHEMA {schema} CASCADE")
 
     def _conninfo(self, scale: int) -> str:
-        """How pgbench connects; the password, which other accounts could read there, goes by the environment."""
+        """Return the address for pgbench, without the password: other accounts can read arguments of a process."""
         server, options = self._server, dict(self._server.options)
         path = f"-c search_path={SCHEMA.format(scale=scale)}"
         options["options"] = f"{options.get('options', '')} {path}".strip()
         return make_conninfo(host=server.host, port=server.port, user=server.user, dbname=server.database, **options)
 
     def _check_path(self, scale: int) -> None:
-        """pgbench's tables have no schema in their names: without the search path they would land elsewhere."""
+        """Raise BenchError if the search path is lost, without which pgbench would use tables of another schema."""
         with psycopg.connect(self._conninfo(scale), password=self._server.password, connect_timeout=10) as connection:
             path = connection.execute("SHOW search_path").fetchone()
         if path != (SCHEMA.format(scale=scale),):
@@ -153,7 +149,7 @@ class Bench:
             )
 
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
-        """What pgbench prints; ended at once, with KeyboardInterrupt, when the study is to stop."""
+        """Run pgbench and return its output; raises KeyboardInterrupt when the study is stopped."""
         command = [str(self._program), *arguments, self._conninfo(scale)]
         environment = os.environ | {"PGPASSWORD": self._server.password}
         with subprocess.Popen(
@@ -176,7 +172,7 @@ class Bench:
 
 
 def _summary_of(printed: str) -> dict[str, Any]:
-    """The figures in what pgbench prints at its end."""
+    """Return the figures of pgbench's summary."""
 
     def figure(pattern: str) -> float:
         match = re.search(pattern, printed, re.MULTILINE)
@@ -193,7 +189,7 @@ def _summary_of(printed: str) -> dict[str, Any]:
     }
 
 
-def _latencies(logs: Iterable[Path]) -> dict[str, float]:
+def _latencies(logs: Iterable[Path]) -> dict[str, float | None]:
     """Return percentiles of the latency of transactions, from pgbench's logs.
 
     Their columns: https://www.postgresql.org/docs/18/pgbench.html#id-1.9.4.11.9.7
@@ -206,5 +202,5 @@ def _latencies(logs: Iterable[Path]) -> dict[str, float]:
     ]
     if not parts:
         raise BenchError("not one transaction is in pgbench's log")
-    latency_ms = pl.concat(parts)["latency_us"].to_numpy() / 1e3
-    return dict(zip(PERCENTILES, np.percentile(latency_ms, list(PERCENTILES.values())).tolist(), strict=True))
+    latency_ms = pl.concat(parts)["latency_us"] / 1e3
+    return {f"latency_p{per_cent}_ms": latency_ms.quantile(per_cent / 100, "linear") for per_cent in PERCENTILES}

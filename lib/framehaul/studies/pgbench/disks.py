@@ -1,4 +1,4 @@
-"""The disk below a directory: what it is called, what it has done so far, and a limit on what it does for a server."""
+"""The disk below a directory: its operations so far, and a limit on the operations of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from framehaul.errors import UnavailableError
 
 CGROUPS, BLOCK_DEVICES = Path("/sys/fs/cgroup"), Path("/sys/dev/block")
 LEAVING_SECONDS = 10
-"""How long a server may go on starting processes in a group that is being left."""
+"""The time that a server may go on starting processes in a group that is being removed."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Disk:
     number: str
 
     def operations(self) -> int:
-        """Return the reads and writes that it has done since the machine started, for all processes."""
+        """Return the reads and writes since the machine started, of all processes."""
         counters = psutil.disk_io_counters(perdisk=True)[self.name]
         return int(counters.read_count + counters.write_count)
 
 
 def disk_of(directory: Path) -> Disk | None:
-    """The disk that holds a directory; None where there is none of its own (tmpfs, overlay) or it cannot be told."""
+    """Return the disk that holds a directory; None if there is none (tmpfs, overlay) or it is unknown."""
     device = directory.stat().st_dev
     block = BLOCK_DEVICES / f"{os.major(device)}:{os.minor(device)}"
     if not block.exists():
@@ -47,10 +47,10 @@ def disk_of(directory: Path) -> Disk | None:
 
 @contextmanager
 def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
-    """Let a server and its processes do so many reads and so many writes a second, for as long as the block lasts.
+    """Limit a server and its processes to `iops` reads and `iops` writes per second until the end of the block.
 
-    The limit holds for what passes the page cache by: all reads from the disk, and direct writes.
-    Raises UnavailableError with the reason where this machine does not allow it. Sources:
+    The limit holds for operations that bypass the page cache: all reads from the disk, and direct writes.
+    Raises UnavailableError with the reason if this machine does not allow it. Sources:
     https://docs.kernel.org/admin-guide/cgroup-v2.html#io-interface-files,
     https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html#throttling-upper-limit-policy
     """
@@ -75,11 +75,11 @@ def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
 
 
 def _leave(group: Path, parent: Path) -> None:
-    """Move the processes of a group to its parent, and remove it; again while others are forked, or still ending."""
+    """Move the processes of a group to its parent, repeatedly while new ones are forked, and remove the group."""
     deadline = time.monotonic() + LEAVING_SECONDS
     while True:
         for process_id in (group / "cgroup.procs").read_text().split():
-            with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+            with contextlib.suppress(ProcessLookupError):  # it has ended
                 (parent / "cgroup.procs").write_text(process_id)
         try:
             group.rmdir()
@@ -92,7 +92,7 @@ def _leave(group: Path, parent: Path) -> None:
 
 
 def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:
-    """Where groups are made, and what their files must say."""
+    """Return the directory of groups, and the files that limit a group with their contents."""
     first = CGROUPS / "blkio"
     if (first / "blkio.throttle.read_iops_device").exists():
         return first, {f"blkio.throttle.{way}_iops_device": f"{disk.number} {iops}" for way in ("read", "write")}
@@ -110,8 +110,8 @@ def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:
 
 
 def _enter(group: Path, server: psutil.Process) -> None:
-    """Put the server into a group, first its first process: what that starts from then on is in the group as well."""
+    """Move a server into a group, its main process first, so that processes it starts later are in the group."""
     (group / "cgroup.procs").write_text(str(server.pid))
     for child in server.children(recursive=True):
-        with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it has ended
             (group / "cgroup.procs").write_text(str(child.pid))

@@ -1,4 +1,4 @@
-"""What is compared: servers that somebody names, or configurations of the embedded one as examples."""
+"""The services to compare: servers that the user names, and configurations of the embedded server as examples."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SPARE_CONNECTIONS = 20
 
 @dataclass(frozen=True)
 class Service:
-    """A PostgreSQL server under a name of its own.
+    """A PostgreSQL server and its name.
 
-    `disk` holds its data, where that is known; `iops` is how many reads and writes a second it is limited to. A
-    service that could not be started has no server, and its `trouble` says why. `configuration` is that of an example.
+    `disk` holds its data, if known; `iops` limits its reads and its writes per second. A service that could not be
+    started has no server, and `trouble` has the reason. `configuration` is that of an example.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Service:
 
 
 def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Service]:
-    """Configurations to compare on a machine of this size, with a data set of this size.
+    """Return the configurations to compare on a machine of this size, with a data set of this size.
 
-    The small ones stand to the data as the published 64 GB of memory to its 500 GB. A data set that this machine could
-    not hold takes too long to make, so theirs is small, too: shared_buffers is all their memory, as direct I/O leaves
-    out the page cache (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
+    The small ones have the published ratio of memory to data, 64 GB to 500 GB. A data set larger than this machine's
+    memory takes too long to make, so their memory is shared_buffers alone: direct I/O bypasses the page cache
+    (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
     """
     small_kib = round(data_bytes / PUBLISHED_DATA_OVER_MEMORY / 1024)
     small = {"shared_buffers": f"{small_kib}kB", "debug_io_direct": "data,wal"}
@@ -75,7 +75,7 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[S
 
 
 def named(settings: Settings) -> dict[str, PostgresServer]:
-    """The services that the settings name; raises SettingsError, with no password in it, for a malformed one."""
+    """Return the services that the settings name; raises SettingsError, without a password, for a malformed one."""
     by_name: dict[str, PostgresServer] = {}
     for at, pair in enumerate((settings.pgbench_services or "").split(), 1):
         name, _, dsn = pair.partition("=")
@@ -93,9 +93,9 @@ def named(settings: Settings) -> dict[str, PostgresServer]:
 
 @contextmanager
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
-    """The services, for as long as the block lasts: the examples named `wanted`, or all, and those of the settings.
+    """Start the examples named in `wanted`, or all, and yield them with the services of the settings.
 
-    With SERVERS=docker or external that server is in the place of the examples. Embedded ones are stopped at the end,
+    With SERVERS=docker or external, that server takes the place of the examples. Embedded ones are stopped at the end,
     and their data is removed. Raises ValueError for an example that does not exist, SettingsError for a malformed
     setting, ServerError when the server of other notebooks cannot be had.
     """

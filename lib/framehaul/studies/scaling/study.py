@@ -15,10 +15,9 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from framehaul import servers
-from framehaul.bench import recording, statistics, store
+from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.children import Child, child, context, ended_with_the_block
 from framehaul.bench.environment import server_versions
-from framehaul.bench.measure import record_passes
 from framehaul.bench.meter import Moved, Usage
 from framehaul.bench.passes import right
 from framehaul.bench.recording import Recording
@@ -90,9 +89,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, table: Table = ANALYT
                 for (database, direction), names in COMPARED.items():
                     known = techniques(cast("Database", database), cast("Direction", direction))
                     compared = [one for one in known if one.name in names]
-                    record_passes(
-                        this_run, SCALING.notebook, compared, both.of(database), table, content, rounds_of_size, stop
-                    )
+                    log = this_run.technique_log(SCALING.notebook, size, stop)
+                    measure.run(compared, both.of(database), table, content, rounds_of_size, log)
             for size in ends:
                 _measure_moves(this_run, both, table, size, schedule, stop)
 
@@ -108,7 +106,7 @@ def _measure_moves(
     """
     content, reference = generator.arrow_table(table, size, rounds.seed), table.renamed(f"{table.name}_sent")
     sent = Expected(table, content)
-    record, finished = this_run.techniques(SCALING.notebook, size)
+    log = this_run.technique_log(SCALING.notebook, size, stop)
     for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -125,8 +123,8 @@ def _measure_moves(
                     with mover(move.name, file) as process:
                         in_rounds(
                             [move], Rounds(rounds.passes, warmup=1),
-                            partial(_moved, process.ask, tables, table, sent, file), record,
-                            stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
+                            partial(_moved, process.ask, tables, table, sent, file), log.record,
+                            stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=log.finished,
                         )  # fmt: skip
             finally:
                 for ours in (table, reference):

@@ -1,8 +1,7 @@
-"""A row of the study's results."""
+"""A row of the study's results, and the refusals that are no failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,50 +11,71 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Ok, Pass
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.recording import result
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
 from framehaul.techniques import Technique
+
+LIMITS = {
+    "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
+    "as dtype `bool`": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
+    "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
+    " is no List(": "lists arrive as text: use ADBC (PostgreSQL), Arrow or Parquet (ClickHouse)",
+    " is no String": "jsonb arrives as a dictionary: select document::text, or use ADBC",
+    "cannot adapt type 'dict'": "wrap it in psycopg.types.json.Jsonb, or use ADBC or pgpq",
+    "expected str, got dict": "asyncpg takes jsonb as text: json.dumps it, or use ADBC or pgpq",
+    "content differs in counts": "Polars makes a struct of a map's keys, NULL where a row has none: use ADBC",
+    "Column place: required argument": "the driver needs tuples, not dictionaries: use Arrow or Parquet",
+    "provided `new_columns` does not match": "a struct is several columns of ClickHouse's CSV: use Arrow or Parquet",
+    "unexpected value while building Series": "structs arrive as tuples: use Arrow or Parquet",
+    "which the driver takes as dictionaries alone": "",
+    "of which the driver makes Python's objects": "",
+    "is not encoded here": "",
+    "is not decoded here": "",
+    "is not parsed from text here": "",
+}
+"""Parts of the messages of known limits, each with the remedy, which is empty where the message has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row(store.Result):
     """One pass of a technique on a shape; a missing number is None, never 0.
 
-    `rows` are those of a call, `seconds` and all that was used are of the whole pass.
+    `rows` are the rows of a call; `seconds` and everything that was used are of the whole pass.
     """
 
     shape: str
     calls: int
     frame_bytes: int | None = None
-    """Of all rows of a pass, as Arrow."""
+    """Size of all rows of a pass, as Arrow."""
     bytes_per_s: float | None = None
     p50_s: float | None = None
-    """Of the calls of the pass."""
+    """Median seconds of the calls of the pass."""
     p99_s: float | None = None
 
 
 def of_technique(
     run_id: str, one: Technique, shape: str, size: int, calls: int, moved: int, number: int, outcome: Pass[Moved]
 ) -> Row:
-    """The row of a pass of so many calls, each of `size` rows; `moved` bytes went over in all of them."""
-    whole = vars(result(run_id, TABLE_SHAPES.notebook, one, size * calls, number, outcome)) | {"rows": size}
+    """Return the row of a pass of `calls` calls with `size` rows each, which moved `moved` bytes in all."""
+    whole = vars(result(run_id, TABLE_SHAPES.notebook, one, size * calls, number, within_limits(outcome)))
     measured: dict[str, Any] = {}
     if isinstance(outcome, Ok):
-        latencies = outcome.values.latencies_s
-        measured = {
-            "bytes_per_s": moved / outcome.values.seconds, "p50_s": percentile(latencies, 50),
-            "p99_s": percentile(latencies, 99),
-        }  # fmt: skip
+        p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
+        measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
         if calls > 1:
-            whole["peak_rss_bytes"] = None  # of several calls, whose frames are all kept to be verified
-    return Row(**whole, shape=shape, calls=calls, frame_bytes=moved, **measured)
+            whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
+    return Row(**whole | {"rows": size}, shape=shape, calls=calls, frame_bytes=moved, **measured)
 
 
-def percentile(seconds: Iterable[float], percent: float) -> float:
-    """What so many percent of these took at most."""
-    return float(np.percentile([*seconds], percent))
+def within_limits[V](outcome: Pass[V]) -> Pass[V]:
+    """Turn a failure by a known limit into a skipped pass that names the remedy; return other outcomes unchanged."""
+    if isinstance(outcome, Failed):
+        for text, remedy in LIMITS.items():
+            if text in outcome.reason:
+                return Skipped("; ".join(filter(None, (outcome.reason, remedy))))
+    return outcome
 
 
 def placed(directory: Path) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Tables of other shapes than the standard one, as a plain list, and the rows that they are filled with."""
+"""The tables that are measured, and the rows that fill them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from framehaul.data.schema import (
 )
 
 type Content = Callable[[Table, int, int], pa.Table]
-"""Makes so many rows of a table from a seed."""
+"""Makes a number of rows of a table from a seed."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A table and how it is filled."""
+    """A table and the function that fills it."""
 
     name: str
     label: str
@@ -61,7 +61,7 @@ ParamOrderID ParamCurrency; INT16: ParamCurrencyID; TEXT: OpenstatServiceName Op
 OpenstatSourceID UTMSource UTMMedium UTMCampaign UTMContent UTMTerm FromTag; INT16: HasGCLID; INT64: RefererHash
 URLHash; INT32: CLID
 """
-"""Columns of ClickBench's table `hits` in their order, by type; what is VARCHAR or CHAR there is text here.
+"""Columns of ClickBench's table `hits` in their order, by type; VARCHAR and CHAR are text here.
 
 https://github.com/ClickHouse/ClickBench/blob/main/postgresql/create.sql
 """
@@ -77,18 +77,18 @@ NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
 
 
 def narrow(columns: int) -> Table:
-    """A number as the key, and small values in so many columns with it."""
+    """Return a table of `columns` columns: a number as the key, and small values."""
     kinds = (NARROW_KINDS[at % len(NARROW_KINDS)] for at in range(columns - 1))
     return _table(f"narrow_{columns}", ID, *(Column(f"c{at}", kind) for at, kind in enumerate(kinds)))
 
 
 LONG_TEXTS = _table("texts", ID, Column("question", T.TEXT), Column("answer", T.TEXT))
 CHUNKS, CHUNK_WORDS, LONG_TEXT_CHUNKS = 8192, 11, 16
-"""Of so many pieces, of so many words each, a long text has so many: about 1.6 kB."""
+"""A long text, of about 1.6 kB, joins 16 of 8,192 pieces of 11 words each."""
 
 
 def with_long_texts(table: Table, rows: int, seed: int) -> pa.Table:
-    """The generator's rows with texts of about 1.6 kB, which do not repeat, in the columns of text."""
+    """Return the generator's rows with texts of about 1.6 kB, which do not repeat, in the columns of text."""
     content = generator.arrow_table(table, rows, seed)
     vocabulary = pa.array([generator.WORDS[at % 12] + f"{at:x}" for at in range(4096)])
     words = vocabulary.take(_below(CHUNKS * CHUNK_WORDS, len(vocabulary), seed, 1))
@@ -103,18 +103,18 @@ def with_long_texts(table: Table, rows: int, seed: int) -> pa.Table:
 
 
 def _numbers(count: int, seed: int, stream: int) -> pa.Array:
-    """So many random whole numbers, none of them negative."""
+    """Return `count` random whole numbers that are not negative."""
     drawn = generator.arrow_table(Table("numbers", (Column("n", T.UINT32),), ()), count, seed + 1_000 * stream)
     return drawn.column("n").combine_chunks().cast(pa.int64())
 
 
 def _below(count: int, most: int, seed: int, stream: int) -> pa.Array:
-    """So many of them that are less than `most`, a power of two."""
+    """Return `count` random whole numbers below `most`, a power of two."""
     return pc.bit_wise_and(_numbers(count, seed, stream), pa.scalar(most - 1, pa.int64()))
 
 
 EIGHTHS_OF_NULL = 6
-"""Of the values of a nullable column, on top of the generator's own: four of five in all."""
+"""Eighths of the values of a nullable column that become NULL, in addition to the generator's own."""
 NULLS = Table(
     "framehaul_shape_nulls",
     tuple(
@@ -126,7 +126,7 @@ NULLS = Table(
 
 
 def with_many_nulls(table: Table, rows: int, seed: int) -> pa.Table:
-    """The generator's rows with NULL in three of four values of the nullable columns, and in more by its own."""
+    """Return the generator's rows with NULL in about four of five values of the nullable columns."""
     content = generator.arrow_table(table, rows, seed)
     for at, column in enumerate(table.columns):
         if column.nullable:
@@ -158,16 +158,15 @@ SHAPES = (
     Shape("nested", "lists and JSON", NESTED),
     Shape("structs", "structs, maps, nested lists", STRUCTS),
 )
-"""What is measured. A table with other columns is a line here."""
+"""All shapes; another table is one more line."""
 
 
 def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
-    """Powers of ten, up to `rows` and to what `megabytes` hold, in ascending order; one at the least."""
+    """Return the powers of ten up to `rows` and up to a frame of `megabytes`, in ascending order, from 1 on."""
     sample = 300
     bytes_of_row = shape.content(shape.table, sample, seed).nbytes / sample
     most = min(rows, megabytes * 1e6 / bytes_of_row)
-    size, found = 1, [1]
-    while size * 10 <= most:
-        size *= 10
-        found.append(size)
+    found = [1]
+    while found[-1] * 10 <= most:
+        found.append(found[-1] * 10)
     return found

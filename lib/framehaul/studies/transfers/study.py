@@ -10,9 +10,9 @@ from typing import cast
 import polars as pl
 
 from framehaul import servers
-from framehaul.bench import recording, store
-from framehaul.bench.measure import record_passes
-from framehaul.bench.race import Heat, beside, climb, heats, in_time, leaders
+from framehaul.bench import measure, recording, store
+from framehaul.bench.measure import PassOptions
+from framehaul.bench.race import Stage, final_stage, first_stage, in_time, leaders, stages
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.study import Study
 from framehaul.data import generator
@@ -63,40 +63,44 @@ def _measure(
         def work(stop: threading.Event) -> None:
             content = generator.arrow_table(moved, rows, seed)
 
-            def measure(some: list[Technique], heat: Heat) -> None:
-                this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
-                record_passes(
-                    this_run, study.notebook, some, server, moved, content.slice(0, heat.rows), heat.rounds, stop,
-                    profile=bool(profile),
-                )  # fmt: skip
+            def measure_stage(some: list[Technique], stage: Stage) -> None:
+                this_run.expect(1 + len(some) * (stage.rounds.warmup + stage.rounds.passes))
+                log = this_run.technique_log(study.notebook, stage.rows, stop)
+                options = PassOptions(profile=bool(profile))
+                measure.run(some, server, moved, content.slice(0, stage.rows), stage.rounds, log, options)
 
-            _in_heats(chosen, measure, this_run.so_far, rows, schedule, race=bool(race))
+            _in_stages(chosen, measure_stage, this_run.so_far, rows, schedule, race=bool(race))
 
         interruptible(work)
 
 
-def _in_heats(
-    chosen: list[Technique], measure: Callable[[list[Technique], Heat], None], so_far: Callable[[], pl.DataFrame],
-    rows: int, schedule: Rounds, *, race: bool,
-) -> None:  # fmt: skip
-    """Measure techniques in heats of growing size; techniques that are too slow for a heat do not take part in it.
+def _in_stages(
+    chosen: list[Technique],
+    measure_stage: Callable[[list[Technique], Stage], None],
+    so_far: Callable[[], pl.DataFrame],
+    rows: int,
+    schedule: Rounds,
+    *,
+    race: bool,
+) -> None:
+    """Measure techniques in stages of growing size; techniques that are too slow for a stage do not take part in it.
 
     Everyday calls begin with few rows, because some would take minutes. Those that go no further are measured once
     more at the end, with few rows and together with the fastest techniques, so that their ratios are known.
     """
     everyday, behind = [one for one in chosen if one.origin == "everyday"], list[Technique]()
-    if everyday and (heat := climb(rows, schedule)):
-        measure(everyday, heat)
-        climbing = in_time(everyday, so_far(), heat, rows, race=race)
-        behind = [one for one in everyday if one not in climbing]
+    if everyday and (stage := first_stage(rows, schedule)):
+        measure_stage(everyday, stage)
+        fast_enough = in_time(everyday, so_far(), stage, rows, race=race)
+        behind = [one for one in everyday if one not in fast_enough]
     left = [one for one in chosen if one not in behind]
-    *before, last = heats(rows, schedule, race=race)
-    for heat in before:
-        measure(left, heat)
-        left = leaders(left, so_far(), heat)
-    measure(left, last)
+    *before, last = stages(rows, schedule, race=race)
+    for stage in before:
+        measure_stage(left, stage)
+        left = leaders(left, so_far(), stage)
+    measure_stage(left, last)
     if behind:
-        measure([*behind, *left], beside(rows, schedule))
+        measure_stage([*behind, *left], final_stage(rows, schedule))
 
 
 def study_of(database: str, direction: str) -> Study:

@@ -1,11 +1,11 @@
-"""What an upsert of any frame finds in its table, made of the frame itself."""
+"""The rows that an upsert of any frame finds in its table, made from the frame itself."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from framehaul.bench.measure import Found
+from framehaul.bench.measure import ExistingRows
 from framehaul.data.schema import Table
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import Tables
@@ -14,11 +14,13 @@ from framehaul.techniques import Technique
 from framehaul.techniques.upsert.rows import target
 
 KEPT = 10
-"""Of so many rows one is in the table and stays as it is."""
+"""One in ten rows of a frame is in the table and stays as it is."""
 
 
-def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
-    """Every second key of those that are sent, with the values of another row, and the rows that are kept."""
+def before_upsert(
+    sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer
+) -> ExistingRows:
+    """Return a table with every second key that is sent, with the values of another row, and the rows to keep."""
     known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
     moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
     changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
@@ -27,4 +29,4 @@ def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: Postgres
         return as_read(technique, server) if technique.final else tables
 
     there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
-    return Found(there, pa.concat_tables([sent, kept]), target, read)
+    return ExistingRows(there, pa.concat_tables([sent, kept]), target, read)

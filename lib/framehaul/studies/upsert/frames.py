@@ -1,4 +1,4 @@
-"""What is in the table, what comes, and what has to be there afterwards: the same update, done in Polars."""
+"""The rows of the table, the rows that come, and the rows expected afterwards: the same update, done in Polars."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ TABLE = Table(
     ("id", "day"),
     partition_by_month_of="day",
 )  # fmt: skip
-"""A key of a number and the day that ClickHouse partitions by; `mark` says which frame a row has come with."""
+"""The key is a number and the day that ClickHouse partitions by; `mark` is the number of the frame of a row."""
 KEY = list(TABLE.key)
 FIRST_DAY = (dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days
 DAYS = 120
-"""Rows are spread over so many days, which is four partitions."""
+"""Rows are spread over 120 days, which is four partitions."""
 PER_CENT = 100
 
 
 @dataclass(frozen=True)
 class Case:
-    """How many rows are there, how many come, and how many per cent of these are there already."""
+    """The rows of the table, the rows that come, and the per cent of these whose key is in the table."""
 
     target_rows: int
     rows: int
@@ -41,12 +41,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        """As a reader knows it."""
+        """Return the case in words."""
         return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self._there} there"
 
     @property
     def there_before(self) -> str:
-        """The table that they come into."""
+        """Return the table in words."""
         return f"{self.target_rows:,} rows there before, {self._there} of the keys"
 
     @property
@@ -55,12 +55,12 @@ class Case:
 
     @property
     def existing(self) -> int:
-        """Rows that come and are there."""
+        """Return how many of the rows that come are in the table."""
         return min(self.target_rows, round(self.rows * self.share / PER_CENT))
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raises ValueError, naming it, for a number that is too small, or a share that is none."""
+    """Raise ValueError, naming it, for a number that is too small or a share above 100."""
     for name, least in (("targets", 1), ("incoming", 1), ("shares", 0)):
         for one in values[name]:
             check(**{name.upper(): (one, least)})
@@ -70,10 +70,10 @@ def check_sizes(values: Mapping[str, Any]) -> None:
 
 
 def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
-    """Of every table the most rows that fit, of all shares, and fewer rows, of the largest share.
+    """Return for every table the most rows that fit, at all shares, and fewer rows at the largest share.
 
-    Two tables have less: the smallest only the most rows, the largest only the fewest, of the largest share. Where
-    there is one table alone it has all. Of shares that are the same work, as of one row, the largest stands for all.
+    Of several tables, the smallest has only the most rows, and the largest only the fewest at the largest share.
+    Shares that mean the same number of rows, as with one row, are measured once, as the largest.
     """
     *smaller, largest = sorted({*targets})
     every = []
@@ -86,16 +86,16 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
 
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
-    """Rows with ids from `first` on, each with a day of its own choosing."""
+    """Return rows with ids from `first` on, whose days follow from their ids."""
     ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
     day = (ids % DAYS + FIRST_DAY).cast(pl.Int32).cast(pl.Date)
     return generator.polars_frame(TABLE, rows, seed).with_columns(id=ids, day=day, mark=pl.lit(mark, pl.Int32))
 
 
 def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:
-    """Rows that come: of what is there some with other values, and new ones, in no order.
+    """Return rows that come, shuffled: some of the table's keys with other values, and new rows.
 
-    New ids begin with `first`; behind as many as are there, unless it is given.
+    New ids begin with `first`, by default the number of rows in the table.
     """
     known = there.select(KEY).sample(case.existing, seed=seed)
     fresh = base(case.rows - case.existing, seed + 1, len(there) if first is None else first, mark)
@@ -104,5 +104,5 @@ def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first
 
 
 def updated(there: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
-    """The same update, done in Polars."""
+    """Return the table after the same update, done in Polars."""
     return pl.concat([there.join(come, on=KEY, how="anti"), come])

@@ -1,4 +1,4 @@
-"""How long an upsert takes, what a reader sees meanwhile, two of them at once, one sent twice, one that is killed."""
+"""Time an upsert, watch it from a reader, run two at once, send one twice, and kill the client of one."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
 
 TRIES = 4
-"""How often a writer that got an error sends its frame, at most."""
+"""Most times that a writer sends its frame when it gets errors."""
 READS_BEFORE = 3
-"""How often a reader reads before the upsert, to know how long a read takes."""
+"""Reads before the upsert, whose median is how long an undisturbed read takes."""
 HELD_SECONDS = 0.05
-"""How often to look whether a client that is to be held has ended instead."""
+"""Interval for checking whether a client has ended before it could be held."""
 
 
 def processes() -> ForkServerContext:
-    """Return where the processes of other clients come from."""
+    """Return the context that processes of other clients are forked from."""
     return context(__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH))
 
 
@@ -46,7 +46,7 @@ def timed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
 
 
 def reads(requests: Connection, server: Server, database: Database, name: str) -> None:
-    """Read the table again and again until there is a request; first sends what a read takes, then what was seen."""
+    """Read the table until there is a request; send how long a read takes first, and what was seen at the end."""
     tables, seen, longest_s = as_read(named(database, "write", name), server), list[tuple[int, int]](), 0.0
 
     def read() -> float:
@@ -58,12 +58,12 @@ def reads(requests: Connection, server: Server, database: Database, name: str) -
         requests.send(median(read() for _ in range(READS_BEFORE)))
         while not requests.poll():
             longest_s = max(longest_s, read())
-    requests.recv()  # raises EOFError where whoever asked is gone
+    requests.recv()  # raises EOFError when the parent is gone
     requests.send((seen[READS_BEFORE:], longest_s))
 
 
 def watched(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Return what another process sees that counts the rows for as long as an upsert runs.
+    """Return what a reader in another process sees that counts the rows while an upsert runs.
 
     Raises ChildError where that process ends before its time, and WrongResultError as `timed` does.
     """
@@ -103,7 +103,7 @@ def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame
 
 
 def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
-    """Two writers at once: return their errors, and what the table has when both have succeeded in the end."""
+    """Run two writers at once; return their errors, and what is wrong with the table after both have succeeded."""
     table, frames = bench.fresh(technique), two_frames(bench.there, bench.case, bench.seed + number)
     errors: collections.Counter[str] = collections.Counter()
     barrier = threading.Barrier(len(frames))
@@ -132,7 +132,7 @@ def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
 
 
 def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, int]:
-    """Count what two writers left: rows that neither would have left so, keys that are there twice, and the mixture."""
+    """Count what two writers left: rows that neither would have left so, doubled keys, and rows of the minority."""
     columns = TABLE.column_names
     first, second = frames
     kept = there.join(pl.concat([first, second]), on=KEY, how="anti")
@@ -156,7 +156,7 @@ def sent_twice(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
 
 
 class TurnsRelay(BreakingRelay):
-    """A relay that also keeps where each message of the client begins: the bytes sent when the server had answered."""
+    """A relay that also keeps at how many bytes each message of the client begins."""
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
@@ -164,7 +164,7 @@ class TurnsRelay(BreakingRelay):
         self._answered = True
 
     def count(self) -> None:
-        """Count from here."""
+        """Begin to count bytes and messages."""
         super().count()
         self._answered = True
         self.turns.clear()
@@ -177,14 +177,14 @@ class TurnsRelay(BreakingRelay):
 
     @property
     def before_the_end(self) -> int:
-        """After how many bytes the last message but one has begun; in their midst where there is one message."""
+        """Return at how many bytes the last message but one has begun, or half of the bytes of a single message."""
         return next((turn + 1 for turn in self.turns[-2:] if turn), self.from_client_bytes // 2)
 
 
 def writes(
     requests: Connection, server: Server, database: Database, name: str, table: Table, come: pl.DataFrame
 ) -> None:
-    """A client that sends a message when it is connected, and another when its upsert is over; begins when asked."""
+    """Connect, report it, run the upsert when asked, and report its end."""
     technique = named(database, "write", name)
     with opened(technique, server) as client:
         requests.send(None)
@@ -194,10 +194,10 @@ def writes(
 
 
 def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Kill the client's process while it sends the last message but one: it can tidy up nothing. Then send it again.
+    """Kill the client while it sends its last message but one, so that it cannot clean up, and send the frame again.
 
-    Returns what was left, and how many tables beside. Raises UnavailableError for a connection that no relay can be put
-    before, RuntimeError where the client was over before it could be killed, and WrongResultError where sending it
+    Returns what was left, and how many staging tables. Raises UnavailableError for a connection that no relay can
+    carry, RuntimeError when the client ended before it could be killed, and WrongResultError when sending the frame
     again does not leave what it should.
     """
     with relayed(bench.server, TurnsRelay) as (through, relay):
@@ -218,7 +218,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
                 while not held.wait(HELD_SECONDS):
                     if client.has_answered:
                         client.receive()
-                        raise RuntimeError(f"{technique.name} was over before it could be killed")
+                        raise RuntimeError(f"{technique.name} ended before it could be killed")
             finally:
                 client.kill()
                 until.set()
@@ -232,7 +232,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
 
 
 def state_of(found: pl.DataFrame, there: pl.DataFrame, expected: pl.DataFrame) -> str:
-    """Return `nothing` of the frame, `all`, `rows missing`, `rows twice`, or `a part` of it."""
+    """Return what is there of the frame: `nothing`, `all`, `rows missing`, `rows twice` or `a part`."""
     columns = found.columns
     here, before, after = (frame.select(columns).sort(columns) for frame in (found, there, expected))
     if here.equals(after):

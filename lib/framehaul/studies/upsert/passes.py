@@ -1,4 +1,4 @@
-"""One row of the study's file: a pass of an upsert, one watched by a reader, two at once, or one that breaks."""
+"""A row of the study's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ type Part = Literal["speed", "reader", "writers", "sent twice", "client killed"]
 
 @dataclass(frozen=True)
 class Row:
-    """One pass; a missing number is None, never 0. Those without a default say which it is."""
+    """One pass of an upsert; a missing number is None, never 0. Fields without a default identify the pass."""
 
     run_id: str
     part: str
@@ -34,19 +34,19 @@ class Row:
     seconds: float | None = None
     rows_per_s: float | None = None
     read_before_s: float | None = None
-    """A reader's query over the whole table, before the upsert."""
+    """Seconds of a reader's query over the whole table before the upsert."""
     longest_read_s: float | None = None
     seen: str | None = None
-    """What the reader saw meanwhile, each with how often."""
+    """What the reader saw while the upsert ran, each with how often."""
     errors: str | None = None
     lost_rows: int | None = None
     doubled_rows: int | None = None
     mixed_rows: int | None = None
-    """Of rows that both have, those of the one who has fewer."""
+    """Rows with keys of both writers, of the writer that has fewer of them."""
     left: str | None = None
-    """What was there after a failure."""
+    """What was in the table after the client was killed."""
     beside: int | None = None
-    """Tables left beside."""
+    """Staging tables left after the client was killed."""
     status: Status = "ok"
     reason: str | None = None
 

@@ -1,11 +1,10 @@
-"""A table to be upserted on either server: made anew for every pass, looked at from outside, never on the clock."""
+"""The table that is upserted, on either server: made for every pass, and compared outside the clock."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from framehaul.bench.verify import Expected
@@ -39,7 +38,7 @@ class FinalTables(ClickHouseTables):
 
 
 def as_read(technique: Technique, server: PostgresServer | ClickHouseServer) -> Tables:
-    """Return the tables of a server as a reader after this technique has to read them: of some with FINAL."""
+    """Return the tables of a server as they have to be read after this technique: after some with FINAL."""
     if technique.final and isinstance(server, ClickHouseServer):
         return FinalTables(server)
     return tables_of(server)
@@ -77,7 +76,7 @@ def wait(tables: Tables, table: Table) -> None:
 
 
 def count_beside(tables: Tables, table: Table = TABLE) -> int:
-    """Return how many staging tables are left beside one; on ClickHouse they are dropped, PostgreSQL keeps none."""
+    """Return how many staging tables of a table are left; those on ClickHouse are dropped."""
     if isinstance(tables, PostgresTables):
         return int(tables.run(STAGING)[0][0])
     assert isinstance(tables, ClickHouseTables)
@@ -85,7 +84,7 @@ def count_beside(tables: Tables, table: Table = TABLE) -> int:
 
 
 class Bench:
-    """The rows of a case, those that come, and those expected afterwards, kept on a server while the block lasts."""
+    """The rows of a case, the rows that come and the rows expected afterwards, on a server while the block lasts."""
 
     def __init__(self, server: Server, case: Case, seed: int) -> None:
         self.server, self.case, self.seed = server, case, seed
@@ -93,7 +92,6 @@ class Bench:
         self.come = incoming(self.there, case, seed)
         self.expected = updated(self.there, self.come)
         self.tables = tables_of(server)
-        self._stack = contextlib.ExitStack()
         self._source, self._reference = (TABLE.renamed(f"{TABLE.name}_{name}") for name in ("before", "after"))
         self._right = Expected(TABLE, from_polars(self.expected, TABLE))
 
@@ -101,25 +99,25 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.tables.kept())
             stack.callback(self._drop)
-            count_beside(self.tables)  # what a run has left that was killed
+            count_beside(self.tables)  # left by a run that was killed
             self.tables.create(self._source)
             self.tables.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self.tables, self._reference)
-            self._stack = stack.pop_all()  # from here on it is for the end of the block
+            self._close = stack.pop_all().close  # from here on it is for the end of the block
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._close()
 
     def _drop(self) -> None:
-        # Where the server is gone for good, the next run drops what is ours.
+        # When the server is gone for good, the next run drops our tables.
         with contextlib.suppress(ServerError):
             for table in (TABLE, self._source, self._reference):
                 self.tables.drop(table)
             count_beside(self.tables)
 
     def fresh(self, technique: Technique) -> Table:
-        """Make the table anew as this technique asks for it, with the rows of the case."""
+        """Make the table as this technique needs it, with the rows of the case, and return it."""
         table = target(technique, TABLE)
         self.tables.create(table)
         fill(self.tables, table, self._source)
@@ -140,10 +138,8 @@ def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> 
         return time.perf_counter() - begin
 
 
-@contextmanager
-def opened(technique: Technique, server: Server) -> Iterator[Any]:
-    """The client of a technique."""
-    opening = CLIENTS[technique.client](server)
-    assert isinstance(opening, AbstractContextManager)  # none of them is asynchronous
-    with opening as client:
-        yield client
+def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
+    """Return the client of a technique, which is open as long as the block lasts."""
+    client = CLIENTS[technique.client](server)
+    assert isinstance(client, AbstractContextManager)  # none of them is asynchronous
+    return client

@@ -1,1 +1,6 @@
-"""From PostgreSQL to a warehouse: compressed CSV against Parquet."""
+"""From PostgreSQL through files into a warehouse: compressed CSV against Parquet."""
+
+from framehaul.studies.warehouse import routes
+from framehaul.studies.warehouse.study import run
+
+__all__ = ["routes", "run"]

@@ -1,4 +1,4 @@
-"""BigQuery as a warehouse: each file is uploaded and becomes a load job, several of them at a time."""
+"""BigQuery as a warehouse: each file is uploaded and becomes a load job, several at a time."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ from google.resumable_media import InvalidResponse
 from framehaul.data.schema import COMMENT
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
-from framehaul.studies.warehouse.buildings import SCHEMA
+from framehaul.studies.buildings import SCHEMA
 from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseError, each_at_once
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
-KEPT_FOR = dt.timedelta(days=1)
+LIFETIME = dt.timedelta(days=1)
 """How long BigQuery keeps a table that a run could not delete."""
 ANSWER_SECONDS = 30
-"""How long the first answer may take."""
 POLL_SECONDS = 0.5
-"""How long a job is left alone before it is asked about again."""
 ONCE = Retry(predicate=if_exception_type())
-"""No second attempt, where the client would go on for ten minutes."""
+"""No second attempt; by default the client retries for ten minutes."""
 REMEDY = (
     "set FRAMEHAUL_BIGQUERY_PROJECT and FRAMEHAUL_BIGQUERY_DATASET to a data set that you may write to, and log in "
     "with `gcloud auth application-default login`"
@@ -45,40 +43,39 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class BigQuery:
-    """A table of BigQuery, or of an emulator; every file is a job of its own: all of its rows or none."""
+    """A table on BigQuery or an emulator. Each file is a job of its own, which loads all of its rows or none."""
 
     client: bigquery.Client
     table: bigquery.TableReference
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
-        """As `Target.load`; when a job fails, rows of other files may be in the table."""
+        """Load the files; when a job fails, rows of other files may be in the table."""
         each_at_once(self._load, files, parallel)
 
     def _load(self, file: Path) -> None:
         try:
             with file.open("rb") as source:
-                # The upload goes on where it was when the server could not answer, and its job has one number however
-                # often it is sent: no row is there twice. Up to 100 MB of the file are in memory at once.
+                # An interrupted upload is resumed, and its job keeps its number: no row is loaded twice.
                 job = self.client.load_table_from_file(source, self.table, job_config=_job_config(file))
-            while not job.done():  # result() would ask less and less often, in the end every 20 s
+            while not job.done():  # result() would poll less and less often, in the end every 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
         except (GoogleAPICallError, GoogleAuthError, InvalidResponse, requests.RequestException) as error:
             raise WarehouseError(f"{file}: {error}") from error
 
     def content(self) -> pa.Table:
-        """As `Target.content`, over the JSON interface: slow for large tables."""
+        """Return the whole table over the JSON interface, which is slow for large tables."""
         rows = self.client.list_rows(self.table, selected_fields=FIELDS)
         return rows.to_arrow(create_bqstorage_client=False).cast(SCHEMA)
 
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[BigQuery]:
-    """A table in the data set of the settings, under a name that nobody else has; it is deleted at the end.
+    """Create a table with a unique name in the data set of the settings, and delete it at the end.
 
     Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
     """
-    # One client for all threads, as it may be: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
+    # One client may serve all threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
     with contextlib.closing(_client(settings)) as client:
         table = _new_table(client, settings)
         try:
@@ -88,7 +85,7 @@ def opened(settings: Settings) -> Iterator[BigQuery]:
 
 
 def _client(settings: Settings) -> bigquery.Client:
-    """A client for the project; without TLS one that sends no credentials, as an emulator wants none."""
+    """Return a client for the project; without TLS it sends no credentials, because emulators need none."""
     if not settings.bigquery_project or not settings.bigquery_dataset:
         raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
     endpoint = settings.bigquery_endpoint
@@ -103,38 +100,32 @@ def _client(settings: Settings) -> bigquery.Client:
 
 
 def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableReference:
-    """An empty table, once BigQuery has said that the data set is there; raises UnavailableError."""
+    """Create an empty table; raises UnavailableError where the data set does not exist or is not writable."""
     dataset = bigquery.DatasetReference(client.project, settings.bigquery_dataset or "")
     reference = bigquery.TableReference(dataset, f"{TABLE}_{secrets.token_hex(8)}")
     table = bigquery.Table(reference, FIELDS)
-    table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + KEPT_FOR
+    table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
     try:
         client.get_dataset(dataset, retry=ONCE, timeout=ANSWER_SECONDS)
-        # The client asks again when an answer is lost; then the table is there, and ours.
+        # The client asks again when an answer is lost; then the table exists, and it is ours.
         client.create_table(table, exists_ok=True)
     except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
-        where = settings.bigquery_endpoint or "BigQuery"
-        raise UnavailableError(
-            f"{where} gives no table in the data set {dataset.dataset_id} of the project {dataset.project}: {REMEDY} "
-            f"({error})"
-        ) from error
+        where = f"data set {dataset.dataset_id} of the project {dataset.project}"
+        raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
     return reference
 
 
 def _job_config(file: Path) -> bigquery.LoadJobConfig:
-    """How a file becomes rows: of columns that are known, added to the table that is there."""
+    """Return the options of a job that appends a file to the table."""
     config = bigquery.LoadJobConfig(
         schema=FIELDS,
         create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
         write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
+        source_format=bigquery.SourceFormat.PARQUET if file.suffix == PARQUET else bigquery.SourceFormat.CSV,
     )
-    if file.suffix == PARQUET:
-        config.source_format = bigquery.SourceFormat.PARQUET
-    else:
-        config.source_format = bigquery.SourceFormat.CSV
-        config.encoding = bigquery.Encoding.UTF_8
-        # A STRING is NULL where the field is empty and not quoted, with the default marker alone:
+    if file.suffix != PARQUET:
+        # With the default marker a STRING is NULL only where the field is empty and not quoted:
         # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
-        config.null_marker = ""
+        config.encoding, config.null_marker = bigquery.Encoding.UTF_8, ""
         config.allow_quoted_newlines = True
     return config

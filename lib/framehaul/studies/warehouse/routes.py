@@ -1,17 +1,18 @@
-"""Ways from a PostgreSQL table to compressed files that a warehouse loads. Each holds little of the table in memory.
+"""Routes from a PostgreSQL table to compressed files that a warehouse loads. None holds the whole table in memory.
 
-A route gets both servers, the table, an empty directory and how much may run at once, and leaves files there: all
-`.csv.gz`, without a header and with NULL as an empty field, or all `.parquet`.
+A route gets both servers, an empty directory, and how many connections, threads or files it may use at once. It leaves
+files in the directory: all `.csv.gz` (no header, NULL as an empty field) or all `.parquet`.
 """
 
 from __future__ import annotations
 
-import collections
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import batched, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,150 +20,115 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.data.schema import (
-    COMMENT,
-    Column,
-    ColumnType,
-    Table,
-    quote_clickhouse,
-    quote_clickhouse_text,
-    quote_postgres_text,
-)
+from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse_text
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.servers import ClickHouseServer, Servers
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables
-from framehaul.studies.warehouse.buildings import SCHEMA
+from framehaul.studies.buildings import SCHEMA
 from framehaul.techniques import clients
 from framehaul.techniques.beyond.postgres_read import pages_query
+from framehaul.techniques.streaming import gathered
 
 CODEC = "snappy"
-"""Of all Parquet files here, as published; notebook 13 compares codecs."""
+"""The codec of all Parquet files, as published. The study of Parquet compares codecs."""
 GZIP_LEVEL = 1
-"""The fastest, as published: higher levels never made the whole way faster there."""
-GZIP_MEMBER_BYTES = 1 << 20
-ROW_GROUP_BYTES = 16 << 20
+"""The fastest level, as published: there, higher levels never made the whole route faster."""
+ROWS_PER_PIECE = 2048
+"""Rows of COPY that are compressed or decoded at once, some 600 KB of buildings."""
+ROWS_PER_GROUP = 50_000
 READ_BYTES = 1 << 20
 
 TYPES = {pa.int32(): ColumnType.INT32, pa.date32(): ColumnType.DATE, pa.string(): ColumnType.TEXT}
-SOURCE = Table(
-    "framehaul_buildings",
-    tuple(Column(field.name, TYPES[field.type], nullable=True) for field in SCHEMA),
-    key=(),
-)
-"""The table of `buildings` on PostgreSQL; nothing in it is a key, as published."""
-
-type Function = Callable[[Servers, Table, Path, int], None]
+COLUMNS = tuple(Column(field.name, TYPES[field.type], nullable=True) for field in SCHEMA)
+SOURCE = Table("framehaul_buildings", COLUMNS, key=())
+"""The table of buildings on PostgreSQL. It has no key, as published."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A way to the files, and how tables and charts call it; `published` for those of the article."""
+    """A route, with its label in tables and charts; `origin` is `published` for those of the article."""
 
     name: str
     label: str
     origin: str
-    function: Function
+    function: Callable[[Servers, Path, int], None]
 
 
-def csv_gzip(servers: Servers, table: Table, directory: Path, parallel: int) -> None:
-    """`COPY` to CSV, cut by size between rows, compressed in threads as it comes: one file after the other.
+def csv_gzip(servers: Servers, directory: Path, parallel: int) -> None:
+    """COPY to CSV, compressed in threads as it arrives, and distributed over `parallel` files.
 
-    A gzip file may have many members; each is made of whole rows by a thread of its own, which is what pigz does.
+    A gzip file may have many members. Each holds whole rows and is made by one thread, which is what pigz does.
     """
     with (
         clients.open_psycopg(servers.postgres) as connection,
-        ThreadPoolExecutor(parallel) as pool,
         connection.cursor() as cursor,
+        cursor.copy(f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT csv)".encode()) as copy,
+        ThreadPoolExecutor(parallel) as pool,
     ):
-        table_bytes = _one(cursor, f"SELECT pg_table_size({quote_postgres_text(table.postgres_name)})")
-        bytes_per_file = max(GZIP_MEMBER_BYTES, table_bytes // parallel)
-        query = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT (FORMAT csv)"
-        with cursor.copy(query.encode()) as rows:
-            written = 0
-            for length, member in _gzip_members(pool, _pieces(rows, GZIP_MEMBER_BYTES), at_once=2 * parallel):
-                with (directory / f"part{written // bytes_per_file:04}.csv.gz").open("ab") as file:
-                    file.write(member)
-                written += length
+        for number, member in enumerate(_gzip_members(pool, _pieces(copy), at_once=2 * parallel)):
+            with (directory / f"part{number % parallel:04}.csv.gz").open("ab") as file:
+                file.write(member)
 
 
-def _pieces(rows: Iterable[Any], size: int) -> Iterator[bytes]:
-    """Rows of COPY, which come one at a time, joined to pieces of about this many bytes."""
-    piece = bytearray()
-    for row in rows:
-        piece += row
-        if len(piece) >= size:
-            yield bytes(piece)
-            piece.clear()
-    if piece:
-        yield bytes(piece)
+def _pieces(copy: Iterable[Any]) -> Iterator[bytes]:
+    """Join the rows of a COPY, which arrive one at a time."""
+    return map(b"".join, batched(copy, ROWS_PER_PIECE))
 
 
-def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[tuple[int, bytes]]:
-    """The length of each piece and its gzip member, in their order, with no more than `at_once` of them in memory."""
-
-    def compressed(piece: bytes) -> tuple[int, bytes]:
-        return len(piece), zlib.compress(piece, GZIP_LEVEL, wbits=31)
-
-    waiting: collections.deque[Future[tuple[int, bytes]]] = collections.deque()
+def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[bytes]:
+    """Yield the gzip member of each piece, in order, with at most `at_once` of them in memory."""
+    waiting: deque[Future[bytes]] = deque()
     for piece in pieces:
-        waiting.append(pool.submit(compressed, piece))
+        waiting.append(pool.submit(zlib.compress, piece, GZIP_LEVEL, wbits=31))
         if len(waiting) == at_once:
             yield waiting.popleft().result()
     for member in waiting:
         yield member.result()
 
 
-def clickhouse_local_copy(servers: Servers, table: Table, directory: Path, parallel: int) -> None:
-    """ClickHouse copies the table through its PostgreSQL engine, then dumps parts of the copy at once.
+def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> None:
+    """ClickHouse copies the table through its PostgreSQL engine, then several queries dump parts of the copy.
 
-    As published a dump is a LIMIT with an OFFSET. It has one thread, else the order of a Log table would not be the
-    same for all dumps, and rows would be missing and others be there twice.
+    Each dump is a LIMIT with an OFFSET, as published. It uses one thread: with more, the order of a Log table would
+    differ between dumps, and rows would be missing or duplicated.
     """
-    copy = f"{table.name}_copy"
-    with _remote_errors(), local_copy(servers, table, copy) as rows:
-        size = -(-rows // parallel) or 1
+    tables, copy = ClickHouseTables(servers.clickhouse), f"{SOURCE.name}_copy"
+    with _reachable():
+        try:
+            # The types are those of the PostgreSQL engine: with Date, as published, dates before 1970 would change.
+            source = f"SELECT * FROM {remote(servers.postgres)}"
+            tables.create_as(copy, f"CREATE TABLE {copy} ENGINE = Log COMMENT '{COMMENT}' AS {source}")
+            rows = int(tables.run(f"SELECT count() FROM {copy}"))
+            size = -(-rows // parallel) or 1
 
-        def dump_part(start: int) -> None:
-            part = f"LIMIT {size} OFFSET {start} SETTINGS max_threads = 1"
-            query = f"SELECT * FROM {quote_clickhouse(copy)} {part}"
-            dump(servers.clickhouse, query, directory / f"part{start // size:04}.parquet")
+            def dump_part(start: int) -> None:
+                query = f"SELECT * FROM {copy} LIMIT {size} OFFSET {start} SETTINGS max_threads = 1"
+                dump(servers.clickhouse, query, directory / f"part{start // size:04}.parquet")
 
-        with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(dump_part, range(0, rows, size)))
-
-
-@contextmanager
-def local_copy(servers: Servers, table: Table, name: str) -> Iterator[int]:
-    """A copy of the PostgreSQL table on ClickHouse for as long as the block lasts; gives its number of rows."""
-    tables = ClickHouseTables(servers.clickhouse)
-    try:
-        # The types are those of the PostgreSQL engine: with Date, as published, dates before 1970 would be others.
-        select = f"SELECT * FROM {remote(servers, table)}"
-        tables.create_as(name, f"CREATE TABLE {quote_clickhouse(name)} ENGINE = Log COMMENT '{COMMENT}' AS {select}")
-        yield int(tables.run(f"SELECT count() FROM {quote_clickhouse(name)}"))
-    finally:
-        tables.drop_named(name)
+            with ThreadPoolExecutor(parallel) as pool:
+                list(pool.map(dump_part, range(0, rows, size)))
+        finally:
+            tables.drop_named(copy)
 
 
-def clickhouse_direct(servers: Servers, table: Table, directory: Path, _: int) -> None:
-    """ClickHouse reads the table through its PostgreSQL engine and writes Parquet of it: one stream, no copy."""
-    query = f"SELECT * FROM {remote(servers, table)}"
-    with _remote_errors():
-        dump(servers.clickhouse, query, directory / "part0000.parquet")
+def clickhouse_direct(servers: Servers, directory: Path, _: int) -> None:
+    """ClickHouse reads the table through its PostgreSQL engine and writes Parquet: one stream, no copy."""
+    with _reachable():
+        dump(servers.clickhouse, f"SELECT * FROM {remote(servers.postgres)}", directory / "part0000.parquet")
 
 
-def remote(servers: Servers, table: Table) -> str:
-    """The table as ClickHouse sees it: a table function with address and login."""
-    server = servers.postgres
-    values = (f"{server.host}:{server.port}", server.database, table.name, server.user, server.password)
+def remote(server: PostgresServer) -> str:
+    """Return the table function by which ClickHouse reads the PostgreSQL table, with address and login."""
+    values = (f"{server.host}:{server.port}", server.database, SOURCE.name, server.user, server.password)
     return f"postgresql({', '.join(map(quote_clickhouse_text, values))})"
 
 
 def dump(server: ClickHouseServer, query: str, file: Path) -> None:
-    """The result of a query as a Parquet file, written as it comes."""
+    """Write the result of a query to a Parquet file as it arrives."""
     settings: dict[str, str | int] = {
-        "output_format_parquet_compression_method": CODEC, "output_format_parquet_string_as_string": 1,
-    }  # fmt: skip
+        "output_format_parquet_compression_method": CODEC,
+        "output_format_parquet_string_as_string": 1,
+    }
     with (
         clients.open_http_client(server) as connection,
         connection.post(f"{query} FORMAT Parquet", settings=settings) as response,
@@ -173,8 +139,8 @@ def dump(server: ClickHouseServer, query: str, file: Path) -> None:
 
 
 @contextmanager
-def _remote_errors() -> Iterator[None]:
-    """Where ClickHouse cannot reach PostgreSQL, the route is not to be had: they may be in different networks."""
+def _reachable() -> Iterator[None]:
+    """Raise UnavailableError where ClickHouse cannot reach PostgreSQL: they may be in different networks."""
     try:
         yield
     except (clients.QueryError, ServerError) as error:
@@ -186,96 +152,76 @@ def _remote_errors() -> Iterator[None]:
         ) from None
 
 
-def duckdb_parquet(servers: Servers, table: Table, directory: Path, parallel: int) -> None:
-    """DuckDB scans ranges of pages over several connections and writes a file for each thread."""
+def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
+    """DuckDB scans ranges of pages over several connections and writes one file per thread."""
     with clients.open_duckdb(servers.postgres) as connection:
         connection.execute(f"SET threads = {parallel}")
         connection.execute(
-            f"COPY (SELECT * FROM pg.{table.postgres_name}) TO '{directory}/parts' "
+            f"COPY (SELECT * FROM pg.{SOURCE.postgres_name}) TO '{directory}' "
             f"(FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT)"
         )
-    for part in (directory / "parts").iterdir():
-        part.rename(directory / part.name)
-    (directory / "parts").rmdir()
 
 
-def adbc_parquet(servers: Servers, table: Table, directory: Path, parallel: int) -> None:
-    """ADBC over ranges of pages, one connection and one file for each, all of one snapshot; pyarrow writes."""
+def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
+    """ADBC reads ranges of pages in one snapshot, with one connection and one file per range; pyarrow writes."""
     with ExitStack() as stack:
         connections = [stack.enter_context(clients.open_adbc(servers.postgres)) for _ in range(parallel)]
         cursors = [stack.enter_context(connection.cursor()) for connection in connections]
         for cursor in cursors:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        snapshot = _one(cursors[0], "SELECT pg_export_snapshot()")
+        cursors[0].execute(f"SELECT pg_export_snapshot(), ({pages_query(SOURCE)})")
+        [(snapshot, pages)] = cursors[0].fetchall()
         for cursor in cursors[1:]:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        ranges = page_ranges(_one(cursors[0], pages_query(table)), parallel)
+        bounds = [pages * part // parallel for part in range(parallel)]
+        ranges = [f"ctid >= '({low},0)' AND ctid < '({high},0)'" for low, high in pairwise(bounds)]
+        ranges.append(f"ctid >= '({bounds[-1]},0)'")
 
         def write_range(number: int) -> None:
-            cursors[number].execute(
-                f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {ranges[number]}"
-            )
-            write_parquet(cursors[number].fetch_record_batch(), table, directory / f"part{number:04}.parquet")
+            query = f"SELECT {SOURCE.postgres_columns} FROM {SOURCE.postgres_name} WHERE {ranges[number]}"
+            cursors[number].execute(query)
+            write_parquet(cursors[number].fetch_record_batch(), directory / f"part{number:04}.parquet")
 
         list(stack.enter_context(ThreadPoolExecutor(parallel)).map(write_range, range(parallel)))
         for connection in connections:
             connection.rollback()
 
 
-def page_ranges(pages: int, parts: int) -> list[str]:
-    """Conditions that split a table of so many pages, each a TID range scan; the last has no upper end."""
-    bounds = [pages * part // parts for part in range(parts)]
-    lower = [f"ctid >= '({bound},0)'" for bound in bounds]
-    return [*(f"{low} AND ctid < '({upper},0)'" for low, upper in zip(lower, bounds[1:], strict=False)), lower[-1]]
-
-
-def _one(cursor: Any, query: str) -> Any:
-    cursor.execute(query)
-    return cursor.fetchone()[0]
-
-
-def copy_decoded(servers: Servers, table: Table, directory: Path, _: int) -> None:
-    """Binary COPY decoded by compiled loops (the fastest reader of notebook 02) while it comes; pyarrow writes."""
-    decoder = CopyDecoder(table)
+def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
+    """Binary COPY, decoded by compiled loops as it arrives (the fastest reader of notebook 02); pyarrow writes."""
+    decoder = CopyDecoder(SOURCE)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        query = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT (FORMAT binary)"
         with (
             clients.open_psycopg(servers.postgres) as connection,
             connection.cursor() as cursor,
-            cursor.copy(query.encode()) as copy,
+            cursor.copy(f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT binary)".encode()) as copy,
         ):
-            for piece in _pieces(copy, READ_BYTES):
+            for piece in _pieces(copy):
                 decoder.feed(piece)
                 yield from decoder.take()
         yield from decoder.finish().to_batches()
 
-    write_parquet(batches(), table, directory / "part0000.parquet")
+    write_parquet(batches(), directory / "part0000.parquet")
 
 
-def write_parquet(batches: Iterable[pa.RecordBatch], table: Table, file: Path) -> None:
-    """A Parquet file of record batches, a row group for some 16 MB of them."""
-    with pq.ParquetWriter(file, table.arrow_schema, compression=CODEC) as writer:
-        group: list[pa.RecordBatch] = []
-        for batch in batches:
-            group.append(batch.cast(table.arrow_schema))
-            if sum(part.nbytes for part in group) >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(group))
-                group.clear()
-        writer.write_table(pa.Table.from_batches(group, table.arrow_schema))
+def write_parquet(batches: Iterator[pa.RecordBatch], file: Path) -> None:
+    """Write record batches to a Parquet file, with some 50,000 rows in each row group."""
+    with pq.ParquetWriter(file, SOURCE.arrow_schema, compression=CODEC) as writer:
+        for group in gathered(batches, ROWS_PER_GROUP):
+            writer.write_table(group.cast(SOURCE.arrow_schema))
 
 
-def pg_parquet(servers: Servers, table: Table, directory: Path, _: int) -> None:
-    """The server itself makes Parquet of the table; the client writes down what comes."""
+def pg_parquet(servers: Servers, directory: Path, _: int) -> None:
+    """The server encodes Parquet; the client writes what arrives to a file."""
+    query = f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT parquet, COMPRESSION '{CODEC}')"
     with (
         clients.open_psycopg_parquet_stream(servers.postgres) as connection,
         connection.cursor() as cursor,
+        cursor.copy(query.encode()) as copy,
         (directory / "part0000.parquet").open("wb") as file,
     ):
-        query = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT"
-        with cursor.copy(f"{query} (FORMAT parquet, COMPRESSION '{CODEC}')".encode()) as copy:
-            for piece in copy:
-                file.write(piece)
+        file.writelines(copy)
 
 
 ROUTES = (

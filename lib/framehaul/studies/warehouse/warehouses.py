@@ -1,4 +1,4 @@
-"""Warehouses that take files of buildings: a DuckDB file and ClickHouse; BigQuery is in a module of its own."""
+"""Warehouses that load files of buildings: a DuckDB file, ClickHouse, and BigQuery (in a module of its own)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import http.client
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,26 +17,27 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from framehaul.data.frames import validated
-from framehaul.data.schema import COMMENT, quote_clickhouse, quote_postgres, quote_postgres_text
+from framehaul.data.schema import COMMENT
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import Settings
-from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
+from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 from framehaul.techniques.clients import QueryError, connected_duckdb, open_http_client
 
 TABLE = "framehaul_buildings"
 """The table that files are loaded into; on BigQuery the beginning of its name."""
+COLUMNS = ", ".join(SCHEMA.names)
 PARQUET = ".parquet"
 READ_BYTES = 1 << 20
 """How much of a file is in memory at once on its way to ClickHouse."""
 
-# A field is NULL when it is empty and not quoted, else the text that it is; the columns and the dialect are known. The
-# end of a line is looked for in spite of auto_detect, and found in texts: https://duckdb.org/docs/stable/data/csv/overview
+# A field is NULL when it is empty and not quoted. The columns and the dialect are given: with auto_detect DuckDB would
+# take the end of a line from line breaks within texts: https://duckdb.org/docs/stable/data/csv/overview
 DUCKDB_CSV = """auto_detect = false, header = false, compression = 'gzip', delim = ',', quote = '"', escape = '"',
     nullstr = '', allow_quoted_nulls = false, comment = '', new_line = '\\n'"""
 
-# Else a missing column is full of NULLs, texts that are not quoted are trimmed, \N among them is NULL, and a row
-# of column names is a header: https://clickhouse.com/docs/operations/settings/formats
+# By default a missing column is filled with NULLs, unquoted text is trimmed, \N in it is NULL, and a row of column
+# names is taken for a header: https://clickhouse.com/docs/operations/settings/formats
 CLICKHOUSE_SETTINGS: dict[str, str | int] = {
     "async_insert": 0,
     "input_format_parquet_allow_missing_columns": 0,
@@ -47,77 +48,59 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
 
 
 class WarehouseError(RuntimeError):
-    """A warehouse could not load a file; the message names the file and says what the warehouse said."""
+    """A warehouse could not load a file; the message names the file and has the warehouse's reason."""
 
 
 class Target(Protocol):
     """The table of buildings in an open warehouse, empty at first."""
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
-        """Put the rows of all files into the table, each exactly once, up to `parallel` files at a time.
+        """Load every row of the files exactly once, up to `parallel` files at a time, and commit.
 
-        The files are all gzip CSV (`.csv.gz`: no header, columns in the order of SCHEMA, NULL as an empty field that is
-        not quoted, lines that end with a line feed alone) or all Parquet. Returns when the rows are committed. Raises
-        WarehouseError for a file that cannot be loaded; what the table holds then is of no use.
+        The files are all gzip CSV or all Parquet, as routes make them. Raises WarehouseError for a file that cannot be
+        loaded; the table may then hold some of the rows.
         """
 
     def content(self) -> pa.Table:
-        """The whole table, with the columns of SCHEMA and the rows in any order."""
-
-
-@dataclass(frozen=True)
-class Warehouse:
-    """A warehouse: its name in results, its label in tables and charts, and how it is opened.
-
-    What is opened lives as long as the block, and its table with it. Opening raises UnavailableError, with the remedy,
-    when the warehouse is not there, and ServerError when its table is not ours.
-    """
-
-    name: str
-    label: str
-    opened: Callable[[Servers, Settings], AbstractContextManager[Target]]
+        """Return the whole table, with the columns of SCHEMA and the rows in any order."""
 
 
 def each_at_once(load: Callable[[Path], None], files: Sequence[Path], parallel: int) -> None:
-    """Call `load` for every file, in up to `parallel` threads; raises the first error and leaves those not begun."""
+    """Call `load` for every file in up to `parallel` threads and raise the first error."""
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(load, files))
 
 
 @dataclass(frozen=True)
 class DuckDb:
-    """A DuckDB file; a load is one statement: all files or none."""
+    """A DuckDB file. A load is one statement in DuckDB's own threads; gzip CSV keeps one thread per file busy."""
 
     connection: duckdb.DuckDBPyConnection
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
-        """As `Target.load`, by DuckDB's own threads; a file of gzip CSV keeps no more than one of them busy."""
-        types = ", ".join(f"{quote_postgres_text(field.name)}: '{DUCKDB_TYPES[field.type]}'" for field in SCHEMA)
-        parquet = files[0].suffix == PARQUET
-        source = "read_parquet($1)" if parquet else f"read_csv($1, columns = {{{types}}}, {DUCKDB_CSV})"
-        columns = ", ".join(map(quote_postgres, SCHEMA.names))
+        """Load all files or none."""
+        types = {field.name: DUCKDB_TYPES[field.type] for field in SCHEMA}
+        source = "read_parquet($1)" if files[0].suffix == PARQUET else f"read_csv($1, columns = {types}, {DUCKDB_CSV})"
         self.connection.execute(f"SET threads = {parallel:d}")
         try:
-            self.connection.execute(
-                f"INSERT INTO {TABLE} ({columns}) SELECT {columns} FROM {source}", [list(map(str, files))]
-            )
+            self.connection.execute(f"INSERT INTO {TABLE} SELECT {COLUMNS} FROM {source}", [list(map(str, files))])
         except duckdb.Error as error:  # its messages name the file
             raise WarehouseError(str(error)) from error
 
     def content(self) -> pa.Table:
-        """As `Target.content`."""
+        """Return the whole table."""
         return self.connection.execute(f"SELECT * FROM {TABLE}").to_arrow_table().cast(SCHEMA)
 
 
 @contextmanager
 def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
-    """A file in a temporary directory, which goes at the end."""
-    columns = ", ".join(f"{quote_postgres(field.name)} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
+    """Open a file in a temporary directory, which is deleted at the end."""
+    columns = ", ".join(f"{field.name} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-duckdb-") as directory,
         connected_duckdb(Path(directory) / "warehouse.duckdb") as connection,
     ):
-        # Threads need not wait for one another to keep the order of rows.
+        # Threads need not wait for each other to keep the order of rows.
         # https://duckdb.org/docs/stable/guides/performance/how_to_tune_workloads
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"CREATE TABLE {TABLE} ({columns})")
@@ -126,19 +109,18 @@ def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
 
 @dataclass(frozen=True)
 class ClickHouse:
-    """ClickHouse itself: a MergeTree that each file enters by an INSERT of its own."""
+    """A MergeTree table on the server of the other studies. Each file is one INSERT over a connection of its own."""
 
     server: ClickHouseServer
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
-        """As `Target.load`: a connection for each file, nothing sent twice."""
+        """Send every file once."""
         each_at_once(self._insert, files, parallel)
 
     def _insert(self, file: Path) -> None:
-        columns = ", ".join(map(quote_clickhouse, SCHEMA.names))
         parquet = file.suffix == PARQUET
-        statement = f"INSERT INTO {TABLE} ({columns}) FORMAT {'Parquet' if parquet else 'CSV'}"
         encoding = {} if parquet else {"Content-Encoding": "gzip"}
+        statement = f"INSERT INTO {TABLE} ({COLUMNS}) FORMAT {'Parquet' if parquet else 'CSV'}"
         with open_http_client(self.server) as plain, file.open("rb") as source:
             connection = dataclasses.replace(plain, headers=plain.headers | encoding)
             body = iter(lambda: source.read(READ_BYTES), b"")
@@ -148,18 +130,15 @@ class ClickHouse:
                 raise WarehouseError(f"{file}: {error}") from error
 
     def content(self) -> pa.Table:
-        """As `Target.content`."""
-        query = f"SELECT * FROM {TABLE} FORMAT ArrowStream"
-        with (
-            open_http_client(self.server) as connection,
-            connection.post(query, settings={"output_format_arrow_string_as_string": 1}) as response,
-        ):
+        """Return the whole table."""
+        query, settings = f"SELECT * FROM {TABLE} FORMAT ArrowStream", {"output_format_arrow_string_as_string": 1}
+        with open_http_client(self.server) as connection, connection.post(query, settings=settings) as response:
             return validated(pa.ipc.open_stream(response).read_all()).cast(SCHEMA)
 
 
 @contextmanager
 def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickHouse]:
-    """A table on the project's server, dropped at the end."""
+    """Create the table, and drop it at the end."""
     tables = ClickHouseTables(servers.clickhouse)
     engine = f"ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'"
     tables.create_as(TABLE, f"CREATE TABLE {TABLE} ({CLICKHOUSE_COLUMNS}) {engine}")

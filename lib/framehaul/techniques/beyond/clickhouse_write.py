@@ -48,7 +48,7 @@ from framehaul.data.schema import (
     FLOATS,
     LAST_DAY,
     LONG_NUMBERS,
-    NESTED,
+    NO_NATIVE,
     Column,
     ColumnType,
     Table,
@@ -520,9 +520,6 @@ def pandas_clickhouse_connect_insert_df_rust(
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
     refuse_inside(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse")
     insert_df(client, table, frame)
-
-
-NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:

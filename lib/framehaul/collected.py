@@ -1,4 +1,4 @@
-"""What the results page shows: every technique wherever it was measured, in this run and in those that are kept."""
+"""Collect what the results page shows: the measurements of every technique, of this run and of the committed runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench import committed, store
-from framehaul.bench.measured import PLACE, STANDARD, in_places
+from framehaul.bench.measured import STANDARD, in_places
 from framehaul.bench.study import Study, imported
 from framehaul.errors import ResultsError
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
@@ -21,54 +21,52 @@ from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
 from framehaul.techniques.source import source, technique_named
 
 TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
-"""Of `make all TABLE=...`, as a reader knows them."""
+"""The tables of `make all TABLE=...`, in words."""
 PATH = ["database", "direction", "technique"]
 COLUMNS = {
     "run": "run", "study": "notebook", **{name: name for name in PATH}, "label": "label", "origin": "origin",
-    "family": "family", "driver": "driver", "frame": "frame", "contract": "contract",
-    **{name: name for name in PLACE}, "rows": "rows", "speed": "median_rows_per_s", "slowest": "min_rows_per_s",
+    "family": "family", "frame": "frame", "contract": "contract", "table": "table", "network": "road",
+    "variant": "variant", "rows": "rows", "rows_per_s": "median_rows_per_s", "slowest": "min_rows_per_s",
     "fastest": "max_rows_per_s", "rounds": "rounds", "unstable": "unstable", "ratio": "ratio",
-    "ratio_text": "ratio_text", "cpu": "cpu", "memory": "peak_rss_bytes", "wire": "wire_bytes", "dtypes": "dtypes",
-    "status": "status", "reason": "reason",
+    "ratio_text": "ratio_text", "cpu_s": "cpu", "memory_bytes": "peak_rss_bytes", "wire_bytes": "wire_bytes",
+    "dtypes": "dtypes", "status": "status", "reason": "reason",
 }  # fmt: skip
-"""Of a measurement as the page has it, and where each comes from."""
+"""The columns of the page's measurements, with the fields that they come from; `cpu_s` is per million rows."""
 
 
 def page(results: Path) -> dict[str, Any]:
-    """All that the page shows: of the run in this results directory, and of those that are committed.
+    """Return everything that the page shows, of the run in a results directory and of the committed runs.
 
-    `runs`; `columns` and `rows`, one per technique and place; `techniques` by `database/direction/name`, each with the
-    numbers of the `blocks` that its code is made of, which techniques share.
+    `runs`; `columns` and `rows`, one per technique and place; `techniques` by `database/direction/name`.
     """
-    blocks: dict[str, int] = {}
     known: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    # A look tries few techniques; of the others the run that is committed knows.
+    drivers: dict[tuple[str, ...], str] = {}
+    # A quick run tries few techniques; the committed run knows the types of the others.
     carried = _carried(committed.RUN) | _carried(results)
     seen = set[str]()
     for directory in {results: None, **dict.fromkeys(committed.runs())}:
-        # A run that is kept among the machines as well is there once.
+        # A run that is committed under `machines` as well is shown once.
         found = [*_measured(directory, seen)]
         seen |= {run["run_id"] for run in store.read_metadata(directory)["runs"].values() if "run_id" in run}
         if found:
             known.append(_run(directory, kept=directory != results))
-            name = known[-1]["name"]
-            rows += [row | {"run": name} for row in found]
-    drivers = {tuple(row[name] for name in PATH): row["driver"] for row in rows}
-    techniques = {}
-    for key, driver in drivers.items():
-        about, code = _of_technique(*key)
-        numbers = {part: [blocks.setdefault(one, len(blocks)) for one in texts] for part, texts in code.items()}
-        types_of = carried.get("/".join(key), {})
-        techniques["/".join(key)] = {**about, **numbers, "driver": DRIVERS.get(driver, driver), "types": types_of}
+            rows += [row | {"run": known[-1]["name"]} for row in found]
+            drivers |= {tuple(row[name] for name in PATH): row["driver"] for row in found}
+    techniques = {
+        "/".join(key): {
+            **_about(*key), "driver": DRIVERS.get(driver, driver), "types": carried.get("/".join(key), {}),
+        }
+        for key, driver in drivers.items()
+    }  # fmt: skip
     return {
         "runs": known, "columns": [*COLUMNS], "rows": [[row[name] for name in COLUMNS] for row in rows],
-        "techniques": techniques, "blocks": [*blocks],
+        "techniques": techniques,
     }  # fmt: skip
 
 
 def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
-    """A run as a reader knows it, with the machine it was made on."""
+    """Return a run's name, commit, machine and time."""
     metadata = store.read_metadata(directory)
     machine = metadata.get("machine", {})
     runs = [metadata["runs"][one.notebook] for one in _studies() if one.notebook in metadata["runs"]]
@@ -82,23 +80,23 @@ def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
 
 
 def _studies() -> list[Study]:
-    """Those whose measurements the page has."""
+    """Return the studies whose measurements the page has."""
     return [one for one in registry.studies() if one.measured or one.measures_techniques]
 
 
-def _measured(directory: Path, but: Set[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a run: every technique in every place, but for runs of notebooks with these ids."""
+def _measured(directory: Path, seen: Set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a run, a technique in a place each, without notebooks whose run has one of these ids."""
     runs = store.read_metadata(directory)["runs"]
     for study in _studies():
         path, run = directory / study.results, runs.get(study.notebook, {})
-        if path.exists() and run.get("run_id") not in but:
+        if path.exists() and run.get("run_id") not in seen:
             table = TABLES[run.get("table", "standard")]
             yield from _rows_of(study.notebook, path, path.stat().st_mtime_ns, table)
 
 
 @cache
 def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, Any]]:
-    """Those of a results file as it is at a time; a page is made again for each notebook that ends."""
+    """Return the rows of a results file as it was at a time: the page is made again whenever a notebook ends."""
     study = next(one for one in registry.studies() if one.notebook == notebook)
     try:
         if study.measured:
@@ -106,7 +104,7 @@ def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, An
         else:
             passes = store.read(path).with_columns(table=pl.lit(table))
     except ResultsError:
-        return []  # of an older version: who makes the pages of its own study says so
+        return []  # of an older version: its study's own page says so
     found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
     if found.is_empty():
         return []
@@ -118,17 +116,17 @@ def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, An
             "dtypes": dtypes_text(row["dtypes"] or ""), "ratio_text": ratio_text(row),
             "rounds": [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []],
         }  # fmt: skip
-        made.append({name: _short((row | words)[field]) for name, field in COLUMNS.items()})
+        made.append({"driver": row["driver"]} | {name: _short((row | words)[field]) for name, field in COLUMNS.items()})
     return made
 
 
 def _short(value: Any) -> Any:
-    """A number with the digits that anybody could tell; all else as it is."""
+    """Return a float with four significant digits, and anything else as it is."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _carried(directory: Path) -> dict[str, dict[str, str]]:
-    """What becomes of each type with each technique: `exact`, `converted`, `lost` or `refused`; of those tried."""
+    """Return for each technique tried how it carries each type: `exact`, `converted`, `lost` or `refused`."""
     path = directory / FIDELITY.results
     return _carried_of(path, path.stat().st_mtime_ns) if path.exists() else {}
 
@@ -144,15 +142,18 @@ def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
 
 
 @cache
-def _of_technique(database: str, direction: str, name: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """What is said of a technique, and its code in blocks, as it stands in this checkout; nothing when it does not."""
+def _about(database: str, direction: str, name: str) -> dict[str, Any]:
+    """Return the description, the terms and the code of a technique; nothing when this checkout does not have it."""
     try:
         found, registered = source(database, direction, [name]), technique_named(database, direction, name)
     except KeyError:
-        return {}, {}
+        return {}
     contract, asks = registered.contract, [REQUIREMENTS[one] for one in registered.requires]
-    said = {} if contract is None else {
-        "locks": contract.locks, "others see": contract.others_see, "a failure leaves": contract.after_failure,
+    terms = {} if contract is None else {
+        "locks": contract.locks, "visible while it runs": contract.others_see,
+        "left after a failure": contract.after_failure,
     }  # fmt: skip
-    about = {"module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": said}
-    return about, {"code": [found.code, found.calls]}
+    return {
+        "module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": terms,
+        "code": f"{found.code}\n\n\n{found.calls}",
+    }  # fmt: skip

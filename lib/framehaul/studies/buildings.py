@@ -1,4 +1,4 @@
-"""The table of buildings: footprints of houses with their H3 cells, the same for the same seed everywhere."""
+"""The table of buildings: footprints of houses with their H3 cells, the same for the same seed on every machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framehaul.data.equality import content_of, difference_in_any_order, first_d
 from framehaul.data.schema import columns_in
 
 BATCH_ROWS = 16_384
-"""Rows that are made at once; a batch depends on the seed and its number alone: small tables begin large ones."""
+"""Rows of a batch. It depends on its number and the seed alone, so a small table is the beginning of a large one."""
 
 SCHEMA = pa.schema(
     [
@@ -30,16 +30,16 @@ SCHEMA = pa.schema(
 )
 """The columns of https://tech.marksblogg.com/postgresql-to-bigquery.html, all of them nullable.
 
-`geom` is a closed line around the building, as well-known binary in hexadecimal: what PostGIS gives out as text.
+`geom` is a closed line around the building: well-known binary in hexadecimal, the text form of PostGIS.
 """
 
 DUCKDB_TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "VARCHAR"}
-# Date reaches from 1970 to 2149 only: https://clickhouse.com/docs/sql-reference/data-types/date
+# Date ranges from 1970 to 2149: https://clickhouse.com/docs/sql-reference/data-types/date
 CLICKHOUSE_TYPES = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "String"}
 CLICKHOUSE_COLUMNS = ", ".join(f"`{field.name}` Nullable({CLICKHOUSE_TYPES[field.type]})" for field in SCHEMA)
-"""Names and types, as CREATE TABLE and table functions take them."""
+"""Names and types for CREATE TABLE and table functions of ClickHouse."""
 
-# Latitude, longitude, and how many degrees around them are built up; houses fall into them by these shares.
+# Latitude, longitude and diameter of towns in degrees, and the share of the houses in each.
 TOWNS = np.array(
     [(39.05, -94.58, 0.35), (40.71, -74.00, 0.30), (34.05, -118.24, 0.45), (41.88, -87.63, 0.35), (29.76, -95.37, 0.40),
      (47.61, -122.33, 0.25), (25.76, -80.19, 0.20), (39.74, -104.99, 0.30)]
@@ -50,13 +50,13 @@ FIRST_SURVEY = dt.date(2012, 1, 1)
 
 
 def batches(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """All `rows` rows, batch by batch."""
+    """Yield all rows, batch by batch."""
     for number, start in enumerate(range(0, rows, BATCH_ROWS)):
         yield _batch(BATCH_ROWS, np.random.default_rng([seed, number])).slice(0, min(BATCH_ROWS, rows - start))
 
 
 def table(rows: int, seed: int) -> pa.Table:
-    """All rows at once."""
+    """Return all rows at once."""
     return pa.Table.from_batches(batches(rows, seed), SCHEMA)
 
 
@@ -65,7 +65,7 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
     lines = _footprints(latitudes, longitudes, random)
     cells = {resolution: [h3.latlng_to_cell(*place, resolution) for place in zip(latitudes, longitudes, strict=True)]
              for resolution in (7, 8, 9)}  # fmt: skip
-    # Surveys are seldom: few days, each with many buildings, and for a fifth of them nobody wrote it down.
+    # Surveys are rare: few days with many buildings each, and a fifth of the dates is missing.
     days = (FIRST_SURVEY - dt.date(1970, 1, 1)).days + random.integers(0, 120, rows) * 23
     undated, unplaced = random.random(rows) < 0.2, random.random(rows) < 0.001  # noqa: PLR2004
     arrays = [
@@ -82,28 +82,28 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
 
 
 def _places(rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Latitudes and longitudes of houses, dense in the middle of towns."""
+    """Return latitudes and longitudes of houses, dense in the middle of towns."""
     latitude, longitude, spread = TOWNS[random.choice(len(TOWNS), rows, p=SHARES)].T
     return latitude + random.normal(0, spread / 2, rows), longitude + random.normal(0, spread / 2, rows)
 
 
 def _footprints(latitudes: np.ndarray, longitudes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A closed line around each house: a rectangle, or in every third case an L, turned; six decimals, as published."""
+    """Return a closed line around each house: a rotated rectangle or, for every third, an L; six decimals."""
     rows = len(latitudes)
     width, depth = random.uniform(6, 25, rows), random.uniform(6, 18, rows)
-    turned, notch = random.uniform(0, np.pi / 2, rows), random.uniform(0.3, 0.7, (2, rows))
+    angle, notch = random.uniform(0, np.pi / 2, rows), random.uniform(0.3, 0.7, (2, rows))
     is_l = random.random(rows) < 1 / 3
     corners = np.where(is_l, 6, 4)
     house = np.repeat(np.arange(rows), corners + 1)
     corner = np.arange(len(house)) - np.repeat(np.cumsum(corners + 1) - (corners + 1), corners + 1)
     corner %= corners[house]
-    # x and y of the corners, as shares of width and depth; the L has its notch where x and y are largest.
+    # x and y of the corners in widths and depths; the notch of the L is where x and y are largest.
     shape_x = np.where(is_l, [np.zeros(rows), np.ones(rows), np.ones(rows), notch[0], notch[0], np.zeros(rows)],
                        [[0], [1], [1], [0], [0], [0]])  # fmt: skip
     shape_y = np.where(is_l, [np.zeros(rows), np.zeros(rows), notch[1], notch[1], np.ones(rows), np.ones(rows)],
                        [[0], [0], [1], [1], [0], [0]])  # fmt: skip
     x, y = shape_x[corner, house] * width[house], shape_y[corner, house] * depth[house]
-    cosine, sine = np.cos(turned)[house], np.sin(turned)[house]
+    cosine, sine = np.cos(angle)[house], np.sin(angle)[house]
     east, north = x * cosine - y * sine, x * sine + y * cosine
     longitude = longitudes[house] + east / (METRES_PER_DEGREE * np.cos(np.radians(latitudes[house])))
     latitude = latitudes[house] + north / METRES_PER_DEGREE
@@ -112,14 +112,14 @@ def _footprints(latitudes: np.ndarray, longitudes: np.ndarray, random: np.random
 
 
 def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
-    """Return what is wrong with a table that was read back, if anything, its types, and its order of rows.
+    """Return the error in a table that was read back (None without one), its types, and its order of rows.
 
-    Types are `exact`, or the columns that have another one, as `from_date:string;to_date:string`; the order is `kept`
+    Types are `exact`, or the columns with another type, such as `from_date:string;to_date:string`. The order is `kept`
     or `changed`. Values are compared in the types that were sent: a date that became a timestamp must be midnight.
     """
     if wrong := other_shape(received.column_names, received.num_rows, sent.column_names, sent.num_rows):
         return wrong, "", ""
-    # How long a text may be is Arrow's affair, not the file's.
+    # Arrow's three types of text are one type in a file.
     texts = (pa.large_string(), pa.string_view())
     types = {field.name: pa.string() if field.type in texts else field.type for field in received.schema}
     drifted = ";".join(f"{field.name}:{types[field.name]}" for field in sent.schema if types[field.name] != field.type)
