@@ -154,5 +154,10 @@ def _of_technique(database: str, direction: str, name: str) -> tuple[dict[str, A
     said = {} if contract is None else {
         "locks": contract.locks, "others see": contract.others_see, "a failure leaves": contract.after_failure,
     }  # fmt: skip
-    about = {"module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": said}
+    about = {
+        "module": registered.function.__module__,
+        "about": " ".join((registered.function.__doc__ or "").split()),
+        "asks": asks,
+        "terms": said,
+    }
     return about, {"code": [found.code, found.calls]}

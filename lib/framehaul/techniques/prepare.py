@@ -59,21 +59,23 @@ def prepare(frame: pl.DataFrame | pd.DataFrame | pa.Table, table: Table, databas
     return with_long_text(content, table)
 
 
-def prepare_polars(frame: pl.DataFrame, table: Table, database: Database) -> pl.DataFrame:
-    """Return the frame in the table's columns and types, for code that reads rows or writes files from Polars.
-
-    For PostgreSQL nested values are JSON documents. Raises ValueError as `prepare` does.
-    """
+def prepare_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the frame for PostgreSQL in Polars, with nested values as JSON; raises ValueError as `prepare` does."""
     frame = conform(frame, table)
     check_text(frame, table)
     content = frame.to_arrow()
-    if database == "clickhouse":
-        check_for_clickhouse(content, table)
-        return frame
     check_json(content, table)
     in_microseconds(content, table)
     nested = {name: documents(content.column(name), name) for name in table.columns_of(*NESTED)}
     return frame.with_columns(pl.Series(name, values=texts) for name, texts in nested.items())
+
+
+def prepare_file(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the frame for ClickHouse in Polars, which writes it as a file; raises ValueError as `prepare` does."""
+    frame = conform(frame, table)
+    check_text(frame, table)
+    check_for_clickhouse(frame.to_arrow(), table)
+    return frame
 
 
 def check_json(content: pa.Table, table: Table) -> None:

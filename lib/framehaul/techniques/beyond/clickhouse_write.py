@@ -28,7 +28,7 @@ from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_clickhouse_order,
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, refuse, refuse_inside
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
-from framehaul.techniques.prepare import prepare, prepare_polars
+from framehaul.techniques.prepare import prepare, prepare_file
 from framehaul.techniques.registry import technique
 
 # Rows are stored, and what is wrong with them is said, when the INSERT is answered, even where a profile has had them
@@ -204,7 +204,7 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
     """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `prepare` does."""
     buffer = io.BytesIO()
-    prepare_polars(frame, table, "clickhouse").write_parquet(buffer, **options)
+    prepare_file(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     connection.post(query, body=buffer.getvalue(), settings=PARQUET | own_token()).read()
 
@@ -246,7 +246,7 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
     https://github.com/encode/httpx/discussions/3353
     """
     buffer = io.BytesIO()
-    prepare_polars(frame, table, "clickhouse").write_parquet(buffer)
+    prepare_file(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
     async def chunks(file: BinaryIO) -> Any:

@@ -48,7 +48,7 @@ from framehaul.data.schema import (
 )
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
-from framehaul.techniques.prepare import prepare, prepare_polars
+from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
@@ -275,7 +275,7 @@ def python_maker(column: Column) -> Callable[[Any], Any] | None:
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
     made = [(at, make) for at, column in enumerate(table.columns) if (make := python_maker(column))]
-    frame = prepare_polars(frame, table, "postgres")
+    frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -292,7 +292,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
     refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
-    frame = prepare_polars(frame, table, "postgres")
+    frame = prepare_rows(frame, table)
     # Of an offset Polars writes hours and minutes, and those of long ago have seconds.
     zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
     frame = frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC"))

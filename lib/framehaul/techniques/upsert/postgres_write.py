@@ -30,7 +30,7 @@ from framehaul.errors import UnavailableError
 from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
-from framehaul.techniques.prepare import prepare, prepare_polars
+from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
 
@@ -335,7 +335,7 @@ def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Checked rows, in the order of their key."""
     check_keys(frame, table)
-    return prepare_polars(frame, table, "postgres").sort(table.key)
+    return prepare_rows(frame, table).sort(table.key)
 
 
 @technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", contract=UPSERT,
