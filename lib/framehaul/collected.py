@@ -154,6 +154,7 @@ def _about(database: str, direction: str, name: str) -> dict[str, Any]:
         "left after a failure": contract.after_failure,
     }  # fmt: skip
     return {
-        "module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": terms,
+        "module": registered.function.__module__, "asks": asks, "terms": terms,
+        "about": " ".join((registered.function.__doc__ or "").split()),
         "code": f"{found.code}\n\n\n{found.calls}",
     }  # fmt: skip

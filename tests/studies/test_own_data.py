@@ -38,8 +38,8 @@ from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique, techniques, upserts
-from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
 from framehaul.techniques.contract import Contract
+from framehaul.techniques.prepare import LAST_MOMENT
 from framehaul.techniques.registry import Database, Direction
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")

@@ -32,8 +32,8 @@ from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.studies.fidelity.shapes import SLICED
 from framehaul.studies.fidelity.trial import Cell, run_cells
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.beyond.clickhouse_write import check_nested
 from framehaul.techniques.clients import QueryError
+from framehaul.techniques.prepare import check_for_clickhouse
 from framehaul.techniques.registry import Database
 from framehaul.techniques.streaming import in_table_schema
 from tests.conftest import call, check_each
@@ -76,7 +76,7 @@ def table_of(kind: ColumnType, *, nullable: bool = False, **more: Any) -> Table:
 
 def streamed(content: pa.Table, table: Table) -> list[Any]:
     """What record batches hold once they are in the types of the table."""
-    batches = in_table_schema(iter(content.to_batches()), table, lambda *_: None)
+    batches = in_table_schema(iter(content.to_batches()), table, "postgres")
     return [*pa.Table.from_batches(batches)["v"].to_pylist()]
 
 
@@ -279,10 +279,10 @@ def test_nulls_outside_of_a_slice_are_none_of_it() -> None:
     table = table_of(T.MAP, exactly=map_types(T.TEXT.value, T.STRUCT.value))
     values = [[("a", None)], [("a", {"a": 1, "b": None})], None, [("c", None)]]
     content = pa.table({"v": pa.array(values, table.arrow_schema.field("v").type)})
-    check_nested(content.slice(1, 1), table)
+    check_for_clickhouse(content.slice(1, 1), table)
     for start, kind in ((0, "Tuple"), (2, "Map"), (3, "Tuple")):
         with pytest.raises(ValueError, match=f"column v holds 1 NULL in place of a .*{kind} cannot be NULL"):
-            check_nested(content.slice(start, 1), table)
+            check_for_clickhouse(content.slice(start, 1), table)
 
 
 def test_what_no_frame_can_hold_is_refused() -> None:

@@ -195,10 +195,11 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
 def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
     """Call the technique, within what replaces the rows that are there."""
     if isinstance(client, HttpConnection):
-        from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow, to_arrow
+        from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow
+        from framehaul.techniques.prepare import prepare
 
         if token:
-            insert_arrow(client, relation, to_arrow(frame, relation), insert_deduplication_token=token)
+            insert_arrow(client, relation, prepare(frame, relation, "clickhouse"), insert_deduplication_token=token)
             return
         room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     else:

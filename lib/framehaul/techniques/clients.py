@@ -1,6 +1,6 @@
-"""The open clients that techniques take, one way of opening per driver; opening is never on the clock.
+"""Open the clients that techniques take; opening is never on the clock.
 
-A driver is imported by who opens it: all of them take half a second, and most processes open one.
+Each opener imports its driver: importing all of them takes half a second, and most processes open one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 NO_SETTINGS: Mapping[str, str | int] = {}
 
-# Created, and preloaded as it must be (as far as this user may know): https://github.com/CrunchyData/pg_parquet
+# The extension is created, and preloaded as far as this user may see: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
 SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
     SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
@@ -54,14 +55,14 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
 """
 
 
-# Text comes and goes in the session's encoding, in binary COPY as well, and a role, a database or a pooler may have set
-# another one. Said for one transaction: for one that the caller has begun, until the end of that.
+# Text is in the session's encoding, in binary COPY as well, and a role, a database or a pooler may have set another.
+# The setting lasts until the end of the transaction, which the caller may have begun.
 # https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
 UTF8 = "SET LOCAL client_encoding = 'UTF8'"
 
 
 def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raises ValueError where sessions of the attached `pg` are not in UTF-8, which DuckDB takes all text for."""
+    """Raise ValueError when sessions of the attached `pg` are not in UTF-8, which DuckDB expects of all text."""
     query = "SELECT current_setting(''client_encoding'')"
     ((encoding,),) = connection.execute(f"FROM postgres_query('pg', '{query}')").fetchall()
     if encoding != "UTF8":
@@ -70,14 +71,14 @@ def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
 
 @dataclass(frozen=True)
 class ParquetExchange:
-    """A psycopg connection and the directory that pg_parquet's files pass through, as both sides see it."""
+    """A psycopg connection, and the paths of a directory that pg_parquet shares with this machine."""
 
     connection: psycopg.Connection[Any]
     on_client: Path
     on_server: str
 
     def new_file(self) -> tuple[Path, str]:
-        """The path of a file that does not exist yet, for the client and for the server; nobody can guess its name."""
+        """Return the path of a new file with an unguessable name, as the client and as the server see it."""
         name = f"framehaul-{secrets.token_hex(16)}.parquet"
         return self.on_client / name, f"{self.on_server}/{name}"
 
@@ -91,17 +92,17 @@ class HttpEndpoint:
     headers: dict[str, str]
 
     def request(self, query: str, body: bytes = b"", **settings: str | int) -> Request:
-        """A POST request that runs `query`, with `body` as its data."""
+        """Return a POST request that runs `query`, with `body` as its data."""
         parameters = urlencode({"database": self.database, "query": query, **settings})
         return Request(f"{self.url}?{parameters}", data=body, headers=self.headers, method="POST")
 
 
 class QueryError(RuntimeError):
-    """ClickHouse answered a query with an error; the message is its own."""
+    """ClickHouse answered a query with an error; the message is the server's."""
 
 
 def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The parts of a body as chunks, which `http.client` would copy.
+    """Yield the parts of a body in chunked transfer encoding, without the copy that `http.client` makes.
 
     https://www.rfc-editor.org/rfc/rfc9112#section-7.1
     """
@@ -115,20 +116,20 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 class Answer(http.client.HTTPResponse):
-    """A response that knows whether it was closed before its end: the rest of it is still to come."""
+    """A response that records whether it was closed before its end, with the rest unread."""
 
     cut_off = False
 
     def close(self) -> None:
-        """As any file."""
+        """Close the response, and record whether it was cut off."""
         self.cut_off = self.cut_off or getattr(self, "fp", None) is not None
         super().close()
 
 
 def has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server has closed a kept connection on which nothing is asked: its end is all there is to receive.
+    """Return whether the server has closed an idle connection: only its end can be received.
 
-    ClickHouse does so after 30 seconds. Other clients look before each request as well, `http.client` does not:
+    ClickHouse closes one after 30 seconds. Other clients check before each request, `http.client` does not:
     https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
     """
     if connection.sock is None:
@@ -140,7 +141,7 @@ def has_ended(connection: http.client.HTTPConnection) -> bool:
 
 @dataclass(frozen=True)
 class HttpConnection:
-    """ClickHouse's HTTP interface over one kept connection of the standard library's `http.client`."""
+    """ClickHouse's HTTP interface over one persistent connection of the standard library's `http.client`."""
 
     connection: http.client.HTTPConnection
     database: str
@@ -152,14 +153,13 @@ class HttpConnection:
     ) -> http.client.HTTPResponse:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
-        Where a response was not read to its end, or half of a body was sent, the connection is closed, and the next
-        query opens another; so it does where the server has closed the connection since the last. Raises QueryError,
-        and what the iterator raises.
+        A query opens another connection when the last response was not read to its end, a body was sent in part, or
+        the server has closed the connection. Raises QueryError, and what the iterator raises.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         headers, content = self.headers, body
         if not isinstance(body, bytes):
-            # What comes first is made before the server is asked, which waits for more for 30 seconds:
+            # The first chunk is made before the request starts, because the server waits 30 seconds for data:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
@@ -198,7 +198,7 @@ class UrlLib3Endpoint:
 
 @asynccontextmanager
 async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """An asyncpg connection, in autocommit as asyncpg always is outside a transaction."""
+    """Open an asyncpg connection, in autocommit as asyncpg always is outside a transaction."""
     import asyncpg
 
     connection = await asyncpg.connect(server.dsn(), timeout=30)
@@ -212,14 +212,14 @@ async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connecti
 async def open_asyncpg_pair(
     server: PostgresServer,
 ) -> AsyncIterator[tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]]]:
-    """Two asyncpg connections."""
+    """Open two asyncpg connections."""
     async with open_asyncpg(server) as first, open_asyncpg(server) as second:
         yield first, second
 
 
 @contextmanager
 def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """A psycopg connection in autocommit, so that a technique's last statement is its commit."""
+    """Open a psycopg connection in autocommit, so that a technique's last statement is its commit."""
     import psycopg
 
     with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
@@ -227,36 +227,20 @@ def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def open_psycopg_pair(server: PostgresServer) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
-    """Two psycopg connections in autocommit."""
-    with open_psycopg(server) as first, open_psycopg(server) as second:
-        yield first, second
-
-
-@contextmanager
 def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """A psycopg connection whose socket holds what the server sends; raises UnavailableError where it is encrypted."""
+    """Open a psycopg connection without TLS, to read rows from its socket; raise UnavailableError for one with TLS."""
     with open_psycopg(server) as connection:
         if connection.pgconn.ssl_in_use:
             raise UnavailableError(
                 "the connection is encrypted, and rows are read from its socket: add sslmode=disable to the address "
-                "where the road to the server is private"
+                "where the network to the server is private"
             )
         yield connection
 
 
 @contextmanager
-def open_psycopg_plain_pair(
-    server: PostgresServer,
-) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
-    """Two of them."""
-    with open_psycopg_plain(server) as first, open_psycopg_plain(server) as second:
-        yield first, second
-
-
-@contextmanager
 def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
-    """An ADBC connection, which begins a transaction with its first statement."""
+    """Open an ADBC connection, which begins a transaction with its first statement."""
     import adbc_driver_postgresql.dbapi
 
     with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
@@ -264,28 +248,10 @@ def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.C
 
 
 @contextmanager
-def open_adbc_pair(
-    server: PostgresServer,
-) -> Iterator[tuple[adbc_driver_postgresql.dbapi.Connection, adbc_driver_postgresql.dbapi.Connection]]:
-    """Two ADBC connections."""
-    with open_adbc(server) as first, open_adbc(server) as second:
-        yield first, second
-
-
-@contextmanager
-def open_psycopg_adbc(
-    server: PostgresServer,
-) -> Iterator[tuple[psycopg.Connection[Any], adbc_driver_postgresql.dbapi.Connection]]:
-    """A connection of each: of psycopg for what is decoded here, of ADBC for the rest."""
-    with open_psycopg(server) as connection, open_adbc(server) as adbc:
-        yield connection, adbc
-
-
-@contextmanager
 def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manager.dbapi.Connection]:
-    """A connection of ClickHouse's ADBC driver, already open; raises UnavailableError where that is not installed.
+    """Open a connection of ClickHouse's ADBC driver; raise UnavailableError when it is not installed.
 
-    No wheel has it; driver managers find it by its name.
+    No wheel contains the driver; driver managers find it by its name.
     """
     import adbc_driver_manager.dbapi
 
@@ -312,19 +278,19 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
 
 
 def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
-    """Settings of ClickHouse as options of a statement."""
+    """Return settings of ClickHouse as options of an ADBC statement."""
     return {f"clickhouse.setting.{name}": str(value) for name, value in settings.items()}
 
 
 @contextmanager
 def open_address(server: PostgresServer) -> Iterator[str]:
-    """The server's URL, for what opens its connections itself: there it is part of the technique."""
+    """Give the server's URL, for drivers that connect within the call: connecting is part of the technique."""
     yield server.dsn()
 
 
 @contextmanager
 def connected_duckdb(database: str | Path = ":memory:") -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB without the bar that it shows in notebooks where a query takes longer than two seconds."""
+    """Open DuckDB without the progress bar that it shows in notebooks after two seconds."""
     import duckdb
 
     with duckdb.connect(database) as connection:
@@ -334,7 +300,7 @@ def connected_duckdb(database: str | Path = ":memory:") -> Iterator[duckdb.DuckD
 
 @contextmanager
 def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB in memory with the server attached as `pg`, by the extension from the wheel that holds it."""
+    """Open DuckDB in memory with the server attached as `pg`, by the extension from its wheel."""
     import duckdb
     import duckdb_extension_postgres_scanner
 
@@ -344,8 +310,7 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     )
     with connected_duckdb() as connection:
         connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
-        # DuckDB takes all text for UTF-8, and asks for no encoding by itself: it opens sessions as it needs them, and
-        # only the address reaches all of them.
+        # DuckDB expects UTF-8 and does not request it. It opens sessions as it needs them, so the address sets it.
         server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
         connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
         yield connection
@@ -353,7 +318,7 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
 
 @contextmanager
 def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """A psycopg connection to a server with pg_parquet; raises UnavailableError without it."""
+    """Open a psycopg connection to a server with pg_parquet; raise UnavailableError without it."""
     with open_psycopg(server) as connection:
         if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
             raise UnavailableError(
@@ -365,7 +330,7 @@ def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection
 
 @contextmanager
 def open_psycopg_parquet_stream(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """A psycopg connection to a server with pg_parquet, without any files; raises UnavailableError without it."""
+    """Open a psycopg connection for Parquet over the connection itself; raise UnavailableError without pg_parquet."""
     with _open_with_pg_parquet(server) as connection:
         # pg_parquet 0.5.1 keeps the stream in a directory that COPY FROM STDIN expects and only COPY TO STDOUT makes.
         with connection.cursor() as cursor, cursor.copy("COPY (SELECT 1 AS one) TO STDOUT (FORMAT parquet)") as copy:
@@ -375,7 +340,7 @@ def open_psycopg_parquet_stream(server: PostgresServer) -> Iterator[psycopg.Conn
 
 @contextmanager
 def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
-    """A psycopg connection to a server with pg_parquet; raises UnavailableError when it or its directory is missing."""
+    """Open a psycopg connection for Parquet files; raise UnavailableError without pg_parquet or a shared directory."""
     with _open_with_pg_parquet(server) as connection:
         if server.exchange is None:
             raise UnavailableError(
@@ -391,11 +356,8 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
 
 
 @contextmanager
-def sqlalchemy_over(driver: str, connect: Callable[[], Any]) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection to PostgreSQL over what `connect` opens with this driver."""
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(f"postgresql+{driver}://", creator=connect)
+def _sqlalchemy(engine: sqlalchemy.Engine) -> Iterator[sqlalchemy.Connection]:
+    """Open a connection of an engine, and dispose of the engine with it."""
     try:
         with engine.connect() as connection:
             yield connection
@@ -404,15 +366,16 @@ def sqlalchemy_over(driver: str, connect: Callable[[], Any]) -> Iterator[sqlalch
 
 
 def open_sqlalchemy(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over psycopg."""
+    """Open a SQLAlchemy connection over psycopg."""
     import psycopg
+    import sqlalchemy
 
-    return sqlalchemy_over("psycopg", lambda: psycopg.connect(server.dsn()))
+    return _sqlalchemy(sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn())))
 
 
 @contextmanager
 def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connection]:
-    """A psycopg2 connection, which begins a transaction with its first statement."""
+    """Open a psycopg2 connection, which begins a transaction with its first statement."""
     import psycopg2
 
     with contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30)) as connection:
@@ -420,23 +383,25 @@ def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connec
 
 
 def open_sqlalchemy_psycopg2(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over psycopg2."""
+    """Open a SQLAlchemy connection over psycopg2."""
     import psycopg2
+    import sqlalchemy
 
-    return sqlalchemy_over("psycopg2", lambda: psycopg2.connect(server.dsn()))
+    creator = partial(psycopg2.connect, server.dsn())
+    return _sqlalchemy(sqlalchemy.create_engine("postgresql+psycopg2://", creator=creator))
 
 
 @contextmanager
 def open_clickhouse_driver(
     server: ClickHouseServer, settings: Mapping[str, bool] | None = None
 ) -> Iterator[clickhouse_driver.Client]:
-    """A clickhouse-driver client over the native protocol, uncompressed as by default."""
+    """Open a clickhouse-driver client over the native protocol, uncompressed as by default."""
     import clickhouse_driver
 
     client = clickhouse_driver.Client(
         host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
-        ca_certs=ssl.get_default_verify_paths().cafile,  # as all others, and not only whom certifi trusts
+        ca_certs=ssl.get_default_verify_paths().cafile,  # the system's, not certifi's alone
     )  # fmt: skip
     client.execute("SELECT 1")
     try:
@@ -446,79 +411,71 @@ def open_clickhouse_driver(
 
 
 def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
-    """A clickhouse-driver client that makes arrays of numpy."""
+    """Open a clickhouse-driver client that returns numpy arrays."""
     return open_clickhouse_driver(server, {"use_numpy": True})
 
 
-def _clickhouse_engine(
-    dialect: str, server: ClickHouseServer, port: int, query: Mapping[str, str]
-) -> sqlalchemy.Engine:  # fmt: skip
+@contextmanager
+def _sqlalchemy_clickhouse(
+    dialect: str, server: ClickHouseServer, port: int, options: Mapping[str, str]
+) -> Iterator[sqlalchemy.Connection]:
+    """Open a SQLAlchemy connection by a dialect of ClickHouse, and connect before the clock starts."""
     import sqlalchemy
 
-    return sqlalchemy.create_engine(
-        sqlalchemy.URL.create(dialect, server.user, server.password, server.host, port, server.database, query)
-    )
-
-
-@contextmanager
-def _connected(engine: sqlalchemy.Engine) -> Iterator[sqlalchemy.Connection]:
-    """A connection that is open, and the engine is gone with it."""
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
-            yield connection
-    finally:
-        engine.dispose()
+    login = server.user, server.password, server.host, port, server.database
+    with _sqlalchemy(sqlalchemy.create_engine(sqlalchemy.URL.create(dialect, *login, options))) as connection:
+        connection.exec_driver_sql("SELECT 1")
+        yield connection
 
 
 @contextmanager
 def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over clickhouse-driver."""
-    import clickhouse_sqlalchemy  # noqa: F401  it brings the dialect
+    """Open a SQLAlchemy connection over clickhouse-driver."""
+    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
 
     secure = {"secure": "True"} if server.secure else {}
-    with _connected(_clickhouse_engine("clickhouse+native", server, server.native_port, secure)) as connection:
-        native = connection.connection.dbapi_connection
+    with _sqlalchemy_clickhouse("clickhouse+native", server, server.native_port, secure) as connection:
+        native: Any = connection.connection.dbapi_connection
         try:
             yield connection
         finally:
-            native.transport.disconnect()  # type: ignore[union-attr]  # the dialect's own close does nothing
+            native.transport.disconnect()  # the dialect's own close does nothing
 
 
 @contextmanager
 def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over requests, by the dialect of clickhouse-sqlalchemy for HTTP."""
-    import clickhouse_sqlalchemy  # noqa: F401  it brings the dialect
+    """Open a SQLAlchemy connection over requests, by clickhouse-sqlalchemy's dialect for HTTP."""
+    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
 
-    trusted = ssl.get_default_verify_paths().cafile  # as all others, and not only whom certifi trusts
+    trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
     secure = {"protocol": "https"} | ({"verify": trusted} if trusted else {}) if server.secure else {}
-    with _connected(_clickhouse_engine("clickhouse+http", server, server.http_port, secure)) as connection:
-        session = connection.connection.dbapi_connection
+    with _sqlalchemy_clickhouse("clickhouse+http", server, server.http_port, secure) as connection:
+        session: Any = connection.connection.dbapi_connection
         try:
             yield connection
         finally:
-            session.transport.http.close()  # type: ignore[union-attr]  # the dialect's own close does nothing
+            session.transport.http.close()  # the dialect's own close does nothing
 
 
 @contextmanager
 def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over clickhouse-connect, by its own dialect."""
-    import clickhouse_connect  # noqa: F401  it brings the dialect
+    """Open a SQLAlchemy connection over clickhouse-connect, by its own dialect."""
+    import clickhouse_connect  # noqa: F401  it registers the dialect
 
-    with warnings.catch_warnings():
-        # It says that clickhouse:// is the other dialect's: neither is asked for by that name.
-        warnings.filterwarnings("ignore", "The 'clickhouse://' URL remains registered", UserWarning)
-        secure = {"secure": "True"} if server.secure else {}
-        # Its clients share one pool of connections, which outlives them all.
-        query = secure | {"dedicated_pool": "True"}
-        engine = _clickhouse_engine("clickhousedb", server, server.http_port, query)
-    with _connected(engine) as connection:
+    # Its clients share one pool of connections by default, which outlives them.
+    options = {"dedicated_pool": "True"} | ({"secure": "True"} if server.secure else {})
+    with contextlib.ExitStack() as stack:
+        with warnings.catch_warnings():
+            # It warns that clickhouse:// is the other package's dialect: this URL is clickhousedb://.
+            warnings.filterwarnings("ignore", "The 'clickhouse://' URL remains registered", UserWarning)
+            opened = _sqlalchemy_clickhouse("clickhousedb", server, server.http_port, options)
+            connection = stack.enter_context(opened)
         yield connection
 
 
 @asynccontextmanager
 async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
-    """An asynch connection over the native protocol."""
+    """Open an asynch connection over the native protocol."""
     from asynch.proto.connection import Connection as AsynchConnection
 
     connection = AsynchConnection(  # type: ignore[no-untyped-call]  # its stub leaves __init__ untyped
@@ -539,13 +496,13 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
 
 @contextmanager
 def open_urllib(server: ClickHouseServer) -> Iterator[HttpEndpoint]:
-    """The HTTP interface for urllib, which opens a connection per request: there it is part of the technique."""
+    """Give the HTTP interface to urllib, which connects for each request: connecting is part of the technique."""
     yield HttpEndpoint(server.url, server.database, _headers(server))
 
 
 @contextmanager
 def open_urllib3(server: ClickHouseServer) -> Iterator[UrlLib3Endpoint]:
-    """A urllib3 pool with a connection already open."""
+    """Open a urllib3 pool and its connection."""
     import urllib3
 
     with urllib3.connection_from_url(server.url, timeout=TIMEOUT_SECONDS, maxsize=1) as pool:
@@ -556,7 +513,7 @@ def open_urllib3(server: ClickHouseServer) -> Iterator[UrlLib3Endpoint]:
 
 @contextmanager
 def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
-    """A connection of `http.client`, already open."""
+    """Open a connection of `http.client`."""
     kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
         plain.response_class = Answer
@@ -565,21 +522,14 @@ def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
         yield connection
 
 
-@contextmanager
-def open_http_client_pair(server: ClickHouseServer) -> Iterator[tuple[HttpConnection, HttpConnection]]:
-    """Two connections of `http.client`."""
-    with open_http_client(server) as first, open_http_client(server) as second:
-        yield first, second
-
-
 @asynccontextmanager
 async def open_aiohttp(server: ClickHouseServer) -> AsyncIterator[aiohttp.ClientSession]:
-    """An aiohttp session bound to the server, its database and its login, with a connection already open."""
+    """Open an aiohttp session with the server's address, database and login, and its connection."""
     import aiohttp
 
     async with aiohttp.ClientSession(
         server.url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), raise_for_status=_raise_query_error,
-        # Else it asks for compression, which costs the server more than loopback saves.
+        # By default it requests compression, which costs the server more than loopback saves.
         headers={**_headers(server), "X-ClickHouse-Database": server.database, "Accept-Encoding": "identity"},
     ) as session:  # fmt: skip
         async with session.post("/", params={"query": "SELECT 1"}) as response:
@@ -596,7 +546,7 @@ async def _raise_query_error(response: aiohttp.ClientResponse) -> None:
 def open_clickhouse_connect(
     server: ClickHouseServer, native_codec: str = "python"
 ) -> Iterator[ClickHouseConnectClient]:
-    """A clickhouse-connect client, uncompressed, which on loopback is its fastest."""
+    """Open a clickhouse-connect client without compression, its fastest setting on loopback."""
     import clickhouse_connect
 
     client = clickhouse_connect.get_client(
@@ -609,36 +559,36 @@ def open_clickhouse_connect(
 
 
 def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ClickHouseConnectClient]:
-    """A clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
+    """Open a clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
     return open_clickhouse_connect(server, "rust_strict")
 
 
 @dataclass(frozen=True)
 class ChdbRemote:
-    """A ClickHouse engine inside this process, and how it sees a server."""
+    """A ClickHouse engine inside this process, and the server that its queries reach."""
 
     engine: chdb.state.sqlitelike.Connection
     server: ClickHouseServer
 
     def table(self, name: str) -> str:
-        """A table of the server as the engine's table function, login included: for queries only, never for logs."""
+        """Return the table function of a table on the server, with the login: for queries, never for logs."""
         server = self.server
         function = "remoteSecure" if server.secure else "remote"
         arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
         return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
 
     def settings(self, chosen: Mapping[str, str | int]) -> str:
-        """The end of a query that has these settings, which go to the server as well, and LZ4 on the way there."""
+        """Return a SETTINGS clause, which applies to engine and server, with LZ4 between them."""
         compressed = {**chosen, "network_compression_method": "LZ4"}
         return "SETTINGS " + ", ".join(f"{name} = {value!r}" for name, value in compressed.items())
 
 
 @contextmanager
 def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
-    """chDB in memory, which speaks the native protocol to the server; its connection there opens with the first query.
+    """Open chDB in memory, which connects to the server over the native protocol with its first query.
 
-    One engine serves a process: a second one cannot be opened under other settings while the first lives.
-    Raises UnavailableError where it is not installed: it is the one driver of half a gigabyte.
+    A process has one engine: a second one with other settings cannot be opened while the first lives.
+    Raises UnavailableError when chDB, which takes half a gigabyte, is not installed.
     """
     try:
         import chdb
@@ -650,7 +600,7 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 @contextmanager
 def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
-    """Ibis over a psycopg connection; raises UnavailableError where it is not installed, which few need."""
+    """Open Ibis over a psycopg connection; raise UnavailableError when it is not installed."""
     backend = ibis_backend("postgres")
     with open_psycopg(server) as connection:
         yield backend.from_connection(connection)
@@ -658,14 +608,14 @@ def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
 
 @contextmanager
 def open_ibis_clickhouse(server: ClickHouseServer) -> Iterator[ibis.BaseBackend]:
-    """Ibis over a clickhouse-connect client; raises UnavailableError where it is not installed."""
+    """Open Ibis over a clickhouse-connect client; raise UnavailableError when it is not installed."""
     backend = ibis_backend("clickhouse")
     with open_clickhouse_connect(server) as client:
         yield backend.from_connection(client)
 
 
 def ibis_backend(name: str) -> Any:
-    """A server's part of Ibis, which takes a second to import; raises UnavailableError where it is not installed."""
+    """Return a backend module of Ibis, which takes a second to import; raise UnavailableError without it."""
     try:
         import ibis
 
@@ -676,32 +626,32 @@ def ibis_backend(name: str) -> Any:
 
 
 def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:
-    """A table as Ibis can make Arrow of it: of drivers' UUIDs it makes none, so the server gives them as text."""
+    """Return a table with UUIDs as text, because Ibis makes no Arrow of the drivers' UUIDs."""
     stored = backend.table(table.name)
     return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
 
 
 @asynccontextmanager
 async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClient]:
-    """An httpx client bound to the server, its database and its login, with a connection already open."""
+    """Open an httpx client with the server's address, database and login, and its connection."""
     import httpx
 
     async with httpx.AsyncClient(
         base_url=server.url, auth=(server.user, server.password), params={"database": server.database},
-        timeout=TIMEOUT_SECONDS, trust_env=False, verify=server.secure,  # without TLS no certificates have to be read
+        timeout=TIMEOUT_SECONDS, trust_env=False, verify=server.secure,  # reading certificates takes time
     ) as client:  # fmt: skip
         (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
         yield client
 
 
 async def awaited(returned: Any) -> Any:
-    """What a function has returned, awaited where it is asynchronous."""
+    """Return what a function has returned, awaited when the function is asynchronous."""
     return await returned if inspect.isawaitable(returned) else returned
 
 
 @asynccontextmanager
 async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """A block of either kind as an asynchronous one."""
+    """Enter a context manager of either kind as an asynchronous one."""
     if isinstance(block, AbstractAsyncContextManager):
         async with block as value:
             yield value
@@ -710,9 +660,43 @@ async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextMana
             yield value
 
 
+def _both(name: str, first: SyncOpener, second: SyncOpener) -> SyncOpener:
+    """Return an opener, of this name in code that is shown, of two clients."""
+
+    @contextmanager
+    def opened(server: Any) -> Iterator[tuple[Any, Any]]:
+        with first(server) as one, second(server) as other:
+            yield one, other
+
+    opened.__name__ = name
+    return opened
+
+
+def _with_http(opener: Opener) -> Opener:
+    """Return an asynchronous opener of an HTTP connection and a client."""
+
+    @asynccontextmanager
+    async def opened(server: ClickHouseServer) -> AsyncIterator[tuple[HttpConnection, Any]]:
+        with open_http_client(server) as connection:
+            async with entered(opener(server)) as client:
+                yield connection, client
+
+    return opened
+
+
+type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+
+open_psycopg_pair = _both("open_psycopg_pair", open_psycopg, open_psycopg)
+open_psycopg_plain_pair = _both("open_psycopg_plain_pair", open_psycopg_plain, open_psycopg_plain)
+open_adbc_pair = _both("open_adbc_pair", open_adbc, open_adbc)
+open_psycopg_adbc = _both("open_psycopg_adbc", open_psycopg, open_adbc)
+open_http_client_pair = _both("open_http_client_pair", open_http_client, open_http_client)
 
 CLIENTS: dict[str, Opener] = {
     name.removeprefix("open_"): function for name, function in [*globals().items()] if name.startswith("open_")
 }
-"""How each kind of client is opened, by the name that a technique's record gives."""
+"""The opener of each client, by the name in a technique's record: `open_<client>`."""
+AND_HTTP = " and http_client"
+"""The end of the name of a client that is opened with an HTTP connection before it, which replaces tables."""
+CLIENTS |= {f"{name}{AND_HTTP}": _with_http(opener) for name, opener in CLIENTS.items()}

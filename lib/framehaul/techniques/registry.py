@@ -1,4 +1,4 @@
-"""The registry: what every technique is called, and everything that follows from its name."""
+"""The registry of techniques: their names, and the records that follow from them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from framehaul.techniques.contract import APPEND, Contract
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
-"""`batches` are record batches, one after the other; `none` is for baselines: nothing of a dataframe is in them."""
+"""`batches` are record batches, one after the other; `none` is for baselines, which have no dataframe."""
 Registered = Literal["published", "beyond", "everyday", "baseline"]
-"""Of the published comparison, faster or otherwise better than it, called without a choice, or the server alone."""
+"""Published, faster or better than published, the first call of a library's documentation, or the server alone."""
 Origin = Literal[Registered, "streamed", "upsert"]
-"""Or a move in bounded memory, or one of rows that may be there already."""
+"""Also a move in bounded memory, and an upsert."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
-"""As a reader knows them."""
+"""Display names."""
 DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",
@@ -45,9 +45,9 @@ DRIVERS = {
     "chdb": "chDB",
     "ibis": "Ibis",
 }
-"""Names of drivers as they stand in a technique's name, and as a reader knows them."""
+"""Drivers by their part of a technique's name, with display names."""
 CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
-"""Drivers that cannot but connect within the call that moves rows, and so on the clock."""
+"""Drivers that connect within the call that moves rows, on the clock."""
 
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 REQUIREMENTS: dict[Requirement, str] = {
@@ -57,13 +57,14 @@ REQUIREMENTS: dict[Requirement, str] = {
     "adbc_clickhouse": "ADBC's driver for ClickHouse (`make tools`, or `dbc install clickhouse`)",
     "empty_table": "a table that is empty or may be replaced, and nobody else's meanwhile",
 }
-"""What a technique may ask for beside its packages, which its code imports, and a server."""
+"""What a technique may need in addition to a server and the packages that it imports."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
-    "psycopg_parquet": ("pg_parquet", "shared_directory"), "psycopg_parquet_stream": ("pg_parquet",),
+    "psycopg_parquet": ("pg_parquet", "shared_directory"),
+    "psycopg_parquet_stream": ("pg_parquet",),
     "adbc_clickhouse": ("adbc_clickhouse",),
-}  # fmt: skip
+}
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
-"""Clients of drivers that have none of their own name: pgpq only encodes, others open connections themselves."""
+"""Clients of drivers without a client of their name: pgpq only encodes, the others connect themselves."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -87,7 +88,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique and its record; `function` is what a reader would paste into their own code."""
+    """A technique and its record; `function` is code that a reader can paste."""
 
     function: Callable[..., Any]
     database: Database
@@ -95,24 +96,24 @@ class Technique:
     frame: Frame
     driver: str
     client: str
-    """Which open client the function takes, a key of `clients.CLIENTS`."""
+    """The open client that the function takes, a key of `clients.CLIENTS`."""
     family: str
     label: str
     origin: Origin
     contract: Contract | None = None
-    """Of a write, its terms."""
+    """The terms of a write; None for a read."""
     connections: int = 1
-    """How many it moves its rows over."""
+    """The number of connections that move rows."""
     requires: tuple[Requirement, ...] = ()
-    """What has to be there: keys of REQUIREMENTS."""
+    """Keys of REQUIREMENTS."""
     engine: str = ""
-    """Of an upsert, the engine of ClickHouse, or the partitions of PostgreSQL, that its table has to be of."""
+    """The table engine of ClickHouse, or the partitioning of PostgreSQL, that an upsert needs."""
     final: bool = False
-    """Whether who reads has to ask for FINAL."""
+    """Whether reads after an upsert need FINAL."""
 
     @property
     def connects_inside(self) -> bool:
-        """Whether connecting is on the clock."""
+        """Return whether connecting is on the clock."""
         return self.driver in CONNECT_IN_CALL
 
     @property
@@ -122,7 +123,7 @@ class Technique:
 
     @property
     def key(self) -> Key:
-        """What tells it apart: the columns `statistics.NAMES` of results."""
+        """Identify the technique in results, by the columns `statistics.NAMES`."""
         return self.database, self.direction, self.name
 
 
@@ -131,23 +132,12 @@ _TECHNIQUES: dict[Key, Technique] = {}
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
-    """What a technique's name says: its kind of frame, and its driver; raises ValueError for one without."""
+    """Return the kind of frame and the driver in a technique's name; raises ValueError for a name without them."""
     frame, _, rest = name.partition("_")
     drivers = [driver for driver in DRIVERS if rest.startswith(f"{driver}_")]
     if frame not in get_args(Frame) or not drivers:
         raise ValueError(f"{name} is not of the form frame_driver_method with a driver of DRIVERS")
     return cast("Frame", frame), max(drivers, key=len)
-
-
-def terms_of(database: str, direction: str, own: Contract | None) -> Contract | None:
-    """The terms of a write, which are those of a plain append unless it has its own; a read has none."""
-    return (own or APPEND[database]) if direction == "write" else None
-
-
-def asked_for(own: tuple[Requirement, ...], client: str, terms: Contract | None) -> tuple[Requirement, ...]:
-    """What has to be there: for itself, for its client, and for its terms."""
-    empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
-    return (*own, *REQUIREMENTS_OF_CLIENTS.get(client, ()), *empty)
 
 
 def technique[F: Callable[..., Any]](
@@ -161,9 +151,9 @@ def technique[F: Callable[..., Any]](
     engine: str = "",
     final: bool = False,
 ) -> Callable[[F], F]:
-    """Register a function; its module says origin, database and direction, its name says frame and driver.
+    """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A write without a contract of its own appends, as its database does.
+    A write without a contract appends.
     Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
     """
 
@@ -177,27 +167,40 @@ def technique[F: Callable[..., Any]](
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
-        terms = terms_of(database, direction, contract)
+        terms = (contract or APPEND[database]) if direction == "write" else None
+        needed: list[Requirement] = [*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ())]
+        needed += ["empty_table"] if terms and terms.kind == "bulk_load" else []
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], frame, driver, client_name, family, label, cast("Origin", origin),
-            terms, connections, asked_for(requires, client_name, terms), engine, final,
-        )  # fmt: skip
+            function,
+            *key[:2],
+            frame,
+            driver,
+            client_name,
+            family,
+            label,
+            cast("Origin", origin),
+            contract=terms,
+            connections=connections,
+            requires=tuple(needed),
+            engine=engine,
+            final=final,
+        )
         return function
 
     return register
 
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
-    """The technique of this name, an upsert as well; raises KeyError where there is none."""
-    known = [*techniques(database, direction), *(upserts(database) if direction == "write" else [])]
-    return {one.name: one for one in known}[name]
+    """Return the technique or upsert of this name; raises KeyError for an unknown name."""
+    techniques(), upserts(database)  # they import what registers them
+    return _TECHNIQUES[database, direction, name]
 
 
 MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")
 
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
-    """All techniques, or those of a database and direction, in the order of their source files."""
+    """Return all techniques, or those of a database and direction, in the order of their source files."""
     for name in MODULES:
         for kind in get_args(Registered):
             importlib.import_module(f"framehaul.techniques.{kind}.{name}")
@@ -214,6 +217,6 @@ def techniques(database: Database | None = None, direction: Direction | None = N
 
 
 def upserts(database: Database) -> list[Technique]:
-    """The techniques of rows that may be there already, in the order of their source file: no rivals of an append."""
+    """Return the upserts of a database, in the order of their source file."""
     importlib.import_module(f"framehaul.techniques.upsert.{database}_write")
     return [one for one in _TECHNIQUES.values() if one.origin == "upsert" and one.database == database]

@@ -1,4 +1,4 @@
-"""A frame in place of all rows that a table holds: any append, made to be seen all at once, or not at all."""
+"""Replace all rows of a table by a frame, atomically, with any technique that appends."""
 
 from __future__ import annotations
 
@@ -20,26 +20,17 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.data.schema import Table, quote_postgres_text
 from framehaul.errors import UnavailableError
-from framehaul.servers import ClickHouseServer
 from framehaul.techniques.beyond.clickhouse_write import exchanged
-from framehaul.techniques.clients import (
-    CLIENTS,
-    HttpConnection,
-    Opener,
-    ParquetExchange,
-    awaited,
-    entered,
-    open_http_client,
-)
+from framehaul.techniques.clients import AND_HTTP, ParquetExchange, awaited, entered
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
 
 
 @contextmanager
 def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table]:
-    """The table without its rows, which are there again where the block fails: it is one transaction.
+    """Truncate a table in a transaction that is the block: an error in it restores the rows.
 
-    Others wait for its end: https://www.postgresql.org/docs/18/sql-truncate.html
+    Other sessions wait for its end: https://www.postgresql.org/docs/18/sql-truncate.html
     """
     with connection.transaction():
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
@@ -48,14 +39,14 @@ def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table
 
 @contextmanager
 def emptied_with_files(exchange: ParquetExchange, table: Table) -> Iterator[Table]:
-    """As `emptied`."""
+    """Truncate as `emptied` does."""
     with emptied(exchange.connection, table):
         yield table
 
 
 @asynccontextmanager
 async def emptied_by_asyncpg(connection: asyncpg.Connection[Any], table: Table) -> AsyncIterator[Table]:
-    """As `emptied`."""
+    """Truncate as `emptied` does."""
     async with connection.transaction():
         await connection.execute(f"TRUNCATE {table.postgres_name}")
         yield table
@@ -63,19 +54,19 @@ async def emptied_by_asyncpg(connection: asyncpg.Connection[Any], table: Table) 
 
 @contextmanager
 def emptied_by_adbc(connection: AdbcConnection, table: Table) -> Iterator[Table]:
-    """As `emptied`; the transaction begins here, and whoever writes the rows commits it."""
+    """Truncate as `emptied` does; the technique that writes the rows commits."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"TRUNCATE {table.postgres_name}")
         yield table
     except BaseException:
-        connection.rollback()  # else whoever commits next commits it
+        connection.rollback()  # else the next commit would include it
         raise
 
 
 @contextmanager
 def emptied_by_duckdb(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[Table]:
-    """As `emptied`; one transaction of DuckDB is one of PostgreSQL."""
+    """Truncate as `emptied` does; one transaction of DuckDB is one of PostgreSQL."""
     connection.begin()
     try:
         statement = quote_postgres_text(f"TRUNCATE {table.postgres_name}")
@@ -93,15 +84,13 @@ EMPTYING: dict[str, Emptying] = {
     "psycopg": emptied, "psycopg_parquet_stream": emptied, "psycopg_parquet": emptied_with_files,
     "asyncpg": emptied_by_asyncpg, "adbc": emptied_by_adbc, "duckdb": emptied_by_duckdb,
 }  # fmt: skip
-"""By client of PostgreSQL; what two connections write is no one transaction."""
-BESIDE = " beside http_client"
-"""Behind the name of a client of ClickHouse: a connection that makes and exchanges tables, and the client."""
+"""By client of PostgreSQL; two connections have two transactions."""
 
 
 def making_room(technique: Technique) -> Emptying | None:
-    """What a write is done inside of, so that the rows before it go; nothing where it does that by itself.
+    """Return the context manager in which a write replaces all rows, or None for one that replaces them by itself.
 
-    Raises UnavailableError where nothing can.
+    Raises UnavailableError for a write that is not one transaction.
     """
     if technique.contract == REPLACED:
         return None
@@ -113,49 +102,21 @@ def making_room(technique: Technique) -> Emptying | None:
 
 
 def replacing(technique: Technique) -> Technique:
-    """The technique, of whose frame the table holds all rows and no others afterwards.
-
-    Raises UnavailableError as `making_room` does.
-    """
-    if making_room(technique) is None:
+    """Return a technique whose frame takes the place of all rows; raises UnavailableError as `making_room` does."""
+    room = making_room(technique)
+    if room is None:
         return replace(technique, contract=REPLACED_BESIDE)
     if technique.database == "postgres":
         label = f"TRUNCATE, {technique.label}, in one transaction".replace(", in one transaction, from", ", from")
-        return replace(
-            technique, function=_into_emptied(technique), label=label, contract=REPLACED_IN_TRANSACTION
-        )  # fmt: skip
-    both = technique.client + BESIDE
-    CLIENTS[both] = _with_http(CLIENTS[technique.client])
-    return replace(
-        technique, function=_into_new(technique), client=both, contract=REPLACED_BESIDE,
-        label=f"{technique.label}, into a new table, then EXCHANGE TABLES",
-    )  # fmt: skip
+        client, contract = technique.client, REPLACED_IN_TRANSACTION
+    else:
+        label, client = f"{technique.label}, into a new table, then EXCHANGE TABLES", technique.client + AND_HTTP
+        contract = REPLACED_BESIDE
 
-
-def _into_emptied(technique: Technique) -> Callable[..., Any]:
     @wraps(technique.function)
     async def write(client: Any, table: Table, frame: Any) -> None:
-        async with entered(EMPTYING[technique.client](client, table)) as emptied_table:
-            await awaited(technique.function(client, emptied_table, frame))
+        first, writer = client if room is exchanged else (client, client)
+        async with entered(room(first, table)) as new_or_emptied:
+            await awaited(technique.function(writer, new_or_emptied, frame))
 
-    return write
-
-
-def _into_new(technique: Technique) -> Callable[..., Any]:
-    @wraps(technique.function)
-    async def write(clients: tuple[HttpConnection, Any], table: Table, frame: Any) -> None:
-        beside, client = clients
-        with exchanged(beside, table) as new:
-            await awaited(technique.function(client, new, frame))
-
-    return write
-
-
-def _with_http(opener: Opener) -> Opener:
-    @asynccontextmanager
-    async def opened(server: ClickHouseServer) -> AsyncIterator[tuple[HttpConnection, Any]]:
-        with open_http_client(server) as beside:
-            async with entered(opener(server)) as client:
-                yield beside, client
-
-    return opened
+    return replace(technique, function=write, client=client, label=label, contract=contract)

@@ -1,13 +1,12 @@
-"""The code of techniques as it stands in the library, its call, and which packages it uses."""
+"""The code of techniques as it stands in the library, its call, and the packages that it uses."""
 
 from __future__ import annotations
 
-import ast
 import dis
 import importlib
 import inspect
+import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,83 +22,74 @@ OURS = "framehaul"
 
 @dataclass(frozen=True)
 class Source:
-    """The functions of techniques, and what calls them."""
+    """The functions of techniques, their calls, and all packages and framehaul modules whose code they run."""
 
-    module: str
-    """Where the first one is."""
-    docstring: str
-    """Of the first one."""
     code: str
     calls: str
-    """What opens the client of each, and its call."""
     packages: tuple[str, ...]
-    """What it imports of others, transitively: what has to be installed."""
     modules: frozenset[str]
-    """The modules of this library that it runs code of."""
 
 
 def source(database: str, direction: str, names: Iterable[str]) -> Source:
-    """Return the code of techniques, upserts or streamed moves; raises KeyError when there is none of a name."""
-    found = [_known()[database, direction, name] for name in names]
-    packages, modules = {str(one.frame) for one in found} - {"none"}, set[str]()
-    for one in found:
-        for function in (one.function, CLIENTS[one.client]):
-            for used in uses(function):
-                (modules if used.partition(".")[0] == OURS else packages).add(used)
-    first = found[0].function
-    return Source(
-        first.__module__, inspect.getdoc(first) or "", "\n\n\n".join(function_text(one.function) for one in found),
-        "\n".join(map(_call, found)), tuple(sorted(packages - sys.stdlib_module_names)), frozenset(modules),
-    )  # fmt: skip
+    """Return the code of techniques, upserts or streamed moves; raises KeyError for an unknown name."""
+    found = [technique_named(database, direction, name) for name in names]
+    used = {each for one in found for function in (one.function, CLIENTS[one.client]) for each in uses(function)}
+    modules = frozenset(name for name in used if name.partition(".")[0] == OURS)
+    packages = {str(one.frame) for one in found} - {"none"} | used - modules - sys.stdlib_module_names
+    code = "\n\n\n".join(function_text(one.function) for one in found)
+    return Source(code, "\n".join(map(_call, found)), tuple(sorted(packages)), modules)
 
 
 def technique_named(database: str, direction: str, name: str) -> Technique:
-    """Return a technique, an upsert or a streamed move; raises KeyError when there is none of that name."""
+    """Return a technique, an upsert or a streamed move; raises KeyError for an unknown name."""
     return _known()[database, direction, name]
 
 
 @cache
 def _known() -> dict[tuple[str, str, str], Technique]:
-    every = [*MOVES, *upserts("postgres"), *upserts("clickhouse"), *techniques()]
-    return {one.key: one for one in every}
+    return {one.key: one for one in (*MOVES, *upserts("postgres"), *upserts("clickhouse"), *techniques())}
 
 
 def function_text(function: Callable[..., Any]) -> str:
     """Return a function as it stands in its file, without the decorator that registers it."""
-    text = textwrap.dedent(inspect.getsource(function))
-    (node,) = ast.parse(text).body
-    lines = text.splitlines()
-    for decorator in getattr(node, "decorator_list", []):
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "technique":
-            del lines[decorator.lineno - 1 : decorator.end_lineno]
-    return "\n".join(lines)
+    text = inspect.getsource(function).strip()
+    return text[re.search(r"^(async )?def ", text, re.MULTILINE).start() :]  # type: ignore[union-attr]  # it has one
 
 
 def uses(function: Callable[..., Any]) -> set[str]:
     """Return the packages that a function uses, and the modules of this library that it runs code of, transitively."""
-    found, seen, waiting = set[str](), set[int](), [function]
+    found, seen, waiting = set[str](), set[int](), list[Any]([function])
     while waiting:
-        one: Any = waiting.pop()
+        one = waiting.pop()
         if hasattr(one, "py_func"):  # compiled by numba
             found.add("numba")
-            one = one.py_func
-        one = inspect.unwrap(one)
+        one = inspect.unwrap(getattr(one, "py_func", one))
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, FunctionType) and one.__module__.startswith(OURS):
-            found.add(one.__module__)
-            waiting += [value for code in _codes(one.__code__) for value in _values(code, one.__globals__)]
-        elif isinstance(one, type) and one.__module__.startswith(OURS):
-            waiting += [getattr(value, "fget", None) or value for value in vars(one).values() if callable(value)]
-        elif isinstance(one, dict | list | tuple):
+        home = one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) or ""
+        root = home.partition(".")[0]
+        if isinstance(one, dict | list | tuple):
             waiting += one.values() if isinstance(one, dict) else one
-        else:
-            home = one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) or ""
-            root = home.partition(".")[0]
-            if root not in ("", OURS) and (isinstance(one, ModuleType) or not root.startswith("_")):
-                found.add(root)
+        elif isinstance(one, FunctionType) and root == OURS:
+            found.add(home)
+            waiting += _values(one)
+        elif isinstance(one, type) and root == OURS:
+            waiting += [getattr(value, "fget", None) or value for value in vars(one).values() if callable(value)]
+        elif root not in ("", OURS) and (isinstance(one, ModuleType) or not root.startswith("_")):
+            found.add(root)
     return found
+
+
+def _values(function: FunctionType) -> Iterator[Any]:
+    """Yield the globals, imported modules and closed-over variables that a function's code names."""
+    for code in _codes(function.__code__):
+        imports = [at.argval for at in dis.get_instructions(code) if at.opname == "IMPORT_NAME"]
+        used = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+        for value in (*map(importlib.import_module, imports), *used):
+            ours = isinstance(value, ModuleType) and value.__name__.startswith(OURS)
+            yield from [vars(value)[name] for name in code.co_names if name in vars(value)] if ours else [value]
+    yield from inspect.getclosurevars(function).nonlocals.values()
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -109,26 +99,13 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _values(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
-    """What code uses of its module, of modules of this library, and what it imports when it runs."""
-    done = [*dis.get_instructions(code)]
-    modules = [importlib.import_module(str(at.argval)) for at in done if at.opname == "IMPORT_NAME"]
-    used = [known[at.argval] for at in done if at.opname in ("LOAD_GLOBAL", "LOAD_NAME") and at.argval in known]
-    modules += [value for value in used if isinstance(value, ModuleType)]
-    for module in modules:
-        if module.__name__.startswith(OURS):
-            yield from (vars(module)[name] for name in code.co_names if name in vars(module))
-        else:
-            yield module
-    yield from (value for value in used if not isinstance(value, ModuleType))
-
-
 def _call(found: Technique) -> str:
-    """A technique's call with its client, which is open for it alone."""
-    client, *others = inspect.signature(found.function).parameters
+    """Return code that opens a technique's client and calls the technique."""
+    signature = inspect.signature(found.function)
+    arguments = [*signature.parameters]
     waits = inspect.iscoroutinefunction(found.function)
-    given = "" if inspect.signature(found.function).return_annotation == "None" else "returned = "
+    given = "" if signature.return_annotation == "None" else "returned = "
     return (
-        f"{'async ' * waits}with {CLIENTS[found.client].__name__}(server) as {client}:\n"
-        f"    {given}{'await ' * waits}{found.name}({', '.join([client, *others])})"
+        f"{'async ' * waits}with {CLIENTS[found.client].__name__}(server) as {arguments[0]}:\n"
+        f"    {given}{'await ' * waits}{found.name}({', '.join(arguments)})"
     )

@@ -46,6 +46,7 @@ from framehaul.techniques.beyond.postgres_write import picked
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import receiving
+from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
@@ -56,13 +57,11 @@ ADBC_BATCH_BYTES = 16 << 20
 """Of a batch that ADBC makes by default: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
-def in_table_schema(
-    batches: Iterator[pa.RecordBatch], table: Table, check: Callable[[pa.Table, Table], object]
-) -> Iterator[pa.RecordBatch]:
+def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: Database) -> Iterator[pa.RecordBatch]:
     """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
 
     Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, has text
-    that is not UTF-8, or what `check` refuses; for each with the row that it begins with.
+    that is not UTF-8, or what `prepare` refuses; for each with the row that it begins with.
     """
     rows = 0
 
@@ -76,7 +75,7 @@ def in_table_schema(
                 if column.type in (*ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
                     check_kept(*(in_polars(values, column.name) for values in (came, kept)))
                 check_forms(kept, column)
-            check(content, table)
+            content = prepare(content, table, database)
         except ValueError as error:
             raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
         rows += batch.num_rows
@@ -136,8 +135,8 @@ def copy_batches(
 
     Raises ValueError as `in_table_schema` does.
     """
-    conforming = in_table_schema(batches, table, postgres_write.check)
-    schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
+    conforming = in_table_schema(batches, table, "postgres")
+    schema = in_binary_form(in_microseconds(table.arrow_schema.empty_table(), table), table).schema
     with connection.transaction():
         connection.execute(UTF8)
         postgres_write.copy_batches(connection, table, schema, in_key_order(gathered(conforming, together), table))
@@ -151,7 +150,7 @@ def insert_batches(
     For a table with a type that is not encoded as Native the body is an Arrow stream, written batch by batch; small
     blocks keep the server's memory low. Raises ValueError as `in_table_schema` does; blocks finished before stay.
     """
-    conforming = in_table_schema(batches, table, clickhouse_write.check)
+    conforming = in_table_schema(batches, table, "clickhouse")
     if not table.columns_of(*NO_NATIVE):
         contents = one_ahead(gathered(conforming, together))
         blocks = chain.from_iterable(native_blocks(content, table) for content in contents)
@@ -159,9 +158,7 @@ def insert_batches(
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
     settings = clickhouse_write.ARROW | clickhouse_write.own_token() | {"min_insert_block_size_rows": together}
-    parts = (clickhouse_write.with_long_text(pa.Table.from_batches([batch]), table) for batch in conforming)
-    sent = (batch for part in parts for batch in part.cast(table.arrow_schema).to_batches())
-    connection.post(query, body=encode_stream(table.arrow_schema, sent), settings=settings).read()
+    connection.post(query, body=encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
 def fetch_batches(

@@ -16,8 +16,9 @@ from framehaul.servers.network import Link
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
-from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
+from framehaul.techniques.beyond.clickhouse_write import ARROW
 from framehaul.techniques.clients import HttpConnection
+from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 LOOPBACK, NEAR = Link(measured.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
@@ -94,7 +95,7 @@ def with_codec(technique: Technique) -> Technique:
 
     def write(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
         query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-        content, options = to_arrow(frame, table), pa.ipc.IpcWriteOptions(compression=CODEC)
+        content, options = prepare(frame, table, "clickhouse"), pa.ipc.IpcWriteOptions(compression=CODEC)
         batches = content.to_batches(max_chunksize=BATCH_ROWS)
         connection.post(query, body=encode_stream(content.schema, batches, options), settings=ARROW).read()
 

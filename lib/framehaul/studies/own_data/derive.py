@@ -37,12 +37,12 @@ from framehaul.data.schema import (
 )
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import is_list, unwrapped, with_plain_dictionaries
-from framehaul.techniques.beyond.clickhouse_write import (
+from framehaul.techniques.prepare import (
     DATES,
     FIRST_MOMENT,
     LAST_MOMENT,
     NULL_IS,
-    check_nested,
+    check_for_clickhouse,
 )
 from framehaul.techniques.upsert.rows import as_compared
 
@@ -175,7 +175,7 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
         column = Column(name, kind, plain.null_count > 0, exactly=exactly)
         carried = plain.cast(column.types.arrow)
         if kind in NULL_IS:
-            check_nested(pa.table({name: carried}), Table("it", (column,), ()))
+            check_for_clickhouse(pa.table({name: carried}), Table("it", (column,), ()))
         texts = pc.list_flatten(carried) if is_list(carried.type) else carried
         if texts.type == pa.string():
             _check_text(texts)

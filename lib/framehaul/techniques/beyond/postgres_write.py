@@ -33,15 +33,8 @@ from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
 from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
-from framehaul.data.documents import check_document, documents, first_refused, with_documents
-from framehaul.data.frames import (
-    BATCH_ROWS,
-    check_text,
-    conform,
-    from_pandas,
-    from_polars,
-    in_table_order,
-)
+from framehaul.data.documents import with_documents
+from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import (
     ARRAYS,
     LONG_NUMBERS,
@@ -55,72 +48,12 @@ from framehaul.data.schema import (
 )
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
+from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
 # one is empty text: PostgreSQL and Polars agree on that by default, and no text that somebody typed is taken for NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
-
-
-def of_nanoseconds(table: Table) -> list[str]:
-    """Names of the columns of timestamps in nanoseconds, and of lists of such."""
-    kinds = {column.name: column.types.arrow for column in table.columns}
-    inner = {name: kinds[name].value_type for name in table.columns_of(*ARRAYS)}
-    return [name for name, kind in (kinds | inner).items() if pa.types.is_timestamp(kind) and kind.unit == "ns"]
-
-
-def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
-    for name in of_nanoseconds(table):
-        moments = frame[name].explode() if frame[name].dtype.is_nested() else frame[name]
-        if (moments.to_physical() % 1000 != 0).any():
-            raise ValueError(
-                f"column {name} holds nanoseconds, and PostgreSQL microseconds: make it a number, which keeps them, "
-                "or round it"
-            )
-
-
-def check_documents(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError for JSON that jsonb would change, as it keeps the last of equal keys, or does not take."""
-    for name in table.columns_of(ColumnType.JSON):
-        if found := first_refused(frame[name], check_document):
-            row, error = found
-            raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}; or make it text") from error
-
-
-def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the table's columns and dtypes, what is nested as documents of JSON.
-
-    Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds,
-    JSON whose keys repeat.
-    """
-    frame = conform(frame, table)
-    check_text(frame, table)
-    check_timestamps(frame, table)
-    check_documents(frame, table)
-    written = {name: documents(pa.chunked_array([frame[name].to_arrow()]), name) for name in table.columns_of(*NESTED)}
-    return frame.with_columns(pl.Series(name, values=texts) for name, texts in written.items())
-
-
-def check(content: pa.Table, table: Table) -> None:
-    """Raises ValueError for what PostgreSQL would store otherwise than it is: nanoseconds, JSON whose keys repeat."""
-    checked = pl.from_arrow(content.select([*of_nanoseconds(table), *table.columns_of(ColumnType.JSON)]))
-    assert isinstance(checked, pl.DataFrame)
-    check_timestamps(checked, table)
-    check_documents(checked, table)
-
-
-def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow, moments in microseconds at most. Raises ValueError as `validate` does."""
-    content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
-    check(content, table)
-    for name in of_nanoseconds(table):  # which pgpq would not take
-        at, values = content.column_names.index(name), content.column(name)
-        kind = values.type.value_type if pa.types.is_nested(values.type) else values.type
-        moments = pa.timestamp("us", kind.tz)
-        wanted = pa.list_(moments) if pa.types.is_nested(values.type) else moments
-        content = content.set_column(at, name, values.cast(wanted))
-    return content
 
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
@@ -157,14 +90,14 @@ def copy_batches(
 def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The frame in PostgreSQL's binary form, and its schema: a slice is converted while the server takes those before.
 
-    The first is converted now, before anything is sent. Raises as `to_arrow` does, for others when they are asked for.
+    The first is converted now, before anything is sent. Raises as `prepare` does, for others when they are asked for.
     """
     frame = in_table_order(frame, table)
 
     def convert(first_row: int) -> pa.Table:
         rows = slice(first_row, first_row + BATCH_ROWS)
         try:
-            part = to_arrow(frame[rows] if isinstance(frame, pl.DataFrame) else frame.iloc[rows], table)
+            part = prepare(frame[rows] if isinstance(frame, pl.DataFrame) else frame.iloc[rows], table, "postgres")
             return in_binary_form(part, table)
         except ValueError as error:
             if first_row:
@@ -217,14 +150,14 @@ def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatc
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
 
 
@@ -240,7 +173,7 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     content, rows = stretched(content, rows_near_key_order(content, table))
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     with ThreadPoolExecutor(2) as pool:
@@ -342,7 +275,7 @@ def python_maker(column: Column) -> Callable[[Any], Any] | None:
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
     made = [(at, make) for at, column in enumerate(table.columns) if (make := python_maker(column))]
-    frame = validate(frame, table)
+    frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -359,7 +292,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
     refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
-    frame = validate(frame, table)
+    frame = prepare_rows(frame, table)
     # Of an offset Polars writes hours and minutes, and those of long ago have seconds.
     zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
     frame = frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC"))
@@ -406,7 +339,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
 
@@ -416,7 +349,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
 
@@ -441,7 +374,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
     It has these columns alone: others of the target fill themselves, by default or number. Lists of UUIDs are of text.
     """
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
-    content = in_binary_form(to_arrow(frame, table), table)
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
     staging = f"framehaul_staging_{secrets.token_hex(8)}"
     with one_commit(connection) as cursor:
         cursor.execute(
@@ -465,7 +398,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
-    content = with_documents(to_arrow(frame, table), table)
+    content = with_documents(prepare(frame, table, "postgres"), table)
     check_encoding(connection)
     connection.register("frame", content)
     columns = table.postgres_columns
@@ -480,7 +413,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     buffer = io.BytesIO()
-    pq.write_table(with_documents(with_uuid_bytes(to_arrow(frame, table), table), table), buffer)
+    pq.write_table(with_documents(with_uuid_bytes(prepare(frame, table, "postgres"), table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)

@@ -15,7 +15,7 @@ import polars as pl
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
-from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token, to_arrow
+from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.contract import (
     UPSERT_BLOCKS,
@@ -24,6 +24,7 @@ from framehaul.techniques.contract import (
     UPSERT_PARTITIONS,
     UPSERT_PATCHED,
 )
+from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import technique
 from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
 
@@ -59,7 +60,7 @@ def beside(connection: HttpConnection, table: Table, definition: str) -> Iterato
 def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, definition: str) -> Iterator[Table]:
     """`beside`, with the frame in it."""
     check_keys(frame, table)
-    content = to_arrow(frame, table)
+    content = prepare(frame, table, "clickhouse")
     with beside(connection, table, definition) as staging:
         insert_arrow(connection, staging, content)
         yield staging
@@ -90,7 +91,7 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
     https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table))
+    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
 @technique(
@@ -103,7 +104,7 @@ def polars_http_client_replacing_optimized(connection: HttpConnection, table: Ta
     https://clickhouse.com/docs/sql-reference/statements/optimize
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table))
+    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 

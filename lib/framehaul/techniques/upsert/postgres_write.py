@@ -27,9 +27,10 @@ from framehaul.data.schema import (
     refuse,
 )
 from framehaul.errors import UnavailableError
-from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, to_arrow, validate
+from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
+from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
 
@@ -334,7 +335,7 @@ def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Checked rows, in the order of their key."""
     check_keys(frame, table)
-    return validate(frame, table).sort(table.key)
+    return prepare_rows(frame, table).sort(table.key)
 
 
 @technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", contract=UPSERT,
@@ -405,7 +406,7 @@ def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Tabl
     """
     check_keys(frame, table)
     refuse(table, [*ARRAYS, *LONG_NUMBERS], "which DuckDB does not write as it is: use pgpq", "postgres")
-    content = with_documents(to_arrow(frame, table), table)
+    content = with_documents(prepare(frame, table, "postgres"), table)
     check_encoding(connection)
     connection.register("frame", content)
     columns = table.postgres_columns

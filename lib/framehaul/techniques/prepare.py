@@ -1,0 +1,189 @@
+"""Check and convert a frame before anything is sent, so that no server stores a value as another one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from ipaddress import ip_address
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.codecs.binary_form import uuid_bytes
+from framehaul.data.documents import check_document, documents, first_refused
+from framehaul.data.frames import check_text, conform, from_pandas, from_polars
+from framehaul.data.schema import ARRAYS, FIRST_DAY, LAST_DAY, LONG_NUMBERS, NESTED, Column, ColumnType, Table
+from framehaul.techniques.registry import Database
+
+# https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
+DATES = {
+    "Date": (FIRST_DAY, LAST_DAY, "make it a Date32, or text"),
+    "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31), "make them text, or replace them by NULL"),
+}
+FIRST_MOMENT, LAST_MOMENT = dt.datetime.min, dt.datetime.max
+"""The range of ClickHouse's DateTime64, without year 0: https://github.com/ClickHouse/ClickHouse/pull/107907
+
+Servers older than that change, of July 2026, store the nearest moment of 1900 to 2299 in place of others.
+"""
+MOMENTS = (ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_UTC, ColumnType.TIMESTAMP_BERLIN)
+"""Moments that are checked inside of nested types; those of a column are checked when its table is derived."""
+NULL_IS = {
+    ColumnType.LIST: ("Array", "list", "empty lists"),
+    ColumnType.FIXED_LIST: ("Array", "list", "lists of NULLs"),
+    ColumnType.NESTED_LIST: ("Array", "list", "empty lists"),
+    ColumnType.STRUCT: ("Tuple", "struct", "structs of NULLs"),
+    ColumnType.MAP: ("Map", "map", "empty maps"),
+}
+"""Types that cannot be NULL in ClickHouse: their names there and in a frame, and the remedy."""
+BYTES_OF_LONG = (16, 32)
+"""Sizes of addresses, long integers and wide decimals in ClickHouse."""
+
+
+def prepare(frame: pl.DataFrame | pd.DataFrame | pa.Table, table: Table, database: Database) -> pa.Table:
+    """Return the frame as Arrow, in the table's columns and in types that the database stores without a change.
+
+    Arrow is in `table.arrow_schema` already. Raises ValueError, naming the column, for a value that does not fit it,
+    NULL where there may be none, text that is not UTF-8, and what the database would change: in PostgreSQL nanoseconds
+    and JSON with repeated keys, in ClickHouse dates out of range, NULL in place of a list and text that is no UUID.
+    """
+    if isinstance(frame, pa.Table):
+        content = frame
+    else:
+        content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    if database == "postgres":
+        check_json(content, table)
+        return in_microseconds(content, table)
+    check_for_clickhouse(content, table)
+    return with_long_text(content, table)
+
+
+def prepare_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the frame for PostgreSQL in Polars, with nested values as JSON; raises ValueError as `prepare` does."""
+    frame = conform(frame, table)
+    check_text(frame, table)
+    content = frame.to_arrow()
+    check_json(content, table)
+    in_microseconds(content, table)
+    nested = {name: documents(content.column(name), name) for name in table.columns_of(*NESTED)}
+    return frame.with_columns(pl.Series(name, values=texts) for name, texts in nested.items())
+
+
+def prepare_file(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the frame for ClickHouse in Polars, which writes it as a file; raises ValueError as `prepare` does."""
+    frame = conform(frame, table)
+    check_text(frame, table)
+    check_for_clickhouse(frame.to_arrow(), table)
+    return frame
+
+
+def check_json(content: pa.Table, table: Table) -> None:
+    """Raise ValueError for JSON that jsonb rejects, or changes because it keeps the last of equal keys."""
+    for name in table.columns_of(ColumnType.JSON):
+        if found := first_refused(pl.Series(values=content.column(name)), check_document):
+            row, error = found
+            raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}; or make it text") from error
+
+
+def in_microseconds(content: pa.Table, table: Table) -> pa.Table:
+    """Return the content with timestamps, and lists of them, in microseconds, as PostgreSQL and pgpq have them.
+
+    Raises ValueError for nanoseconds, which PostgreSQL would cut off.
+    """
+    for column in table.columns:
+        kind = column.element.types.arrow if column.type in ARRAYS else column.types.arrow
+        if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+            continue
+        wanted = pa.timestamp("us", kind.tz)
+        try:
+            values = content.column(column.name).cast(pa.list_(wanted) if column.type in ARRAYS else wanted)
+        except pa.ArrowInvalid:
+            raise ValueError(
+                f"column {column.name} holds nanoseconds, and PostgreSQL microseconds: make it a number, which keeps "
+                "them, or round it"
+            ) from None
+        at = content.column_names.index(column.name)
+        content = content.set_column(at, content.schema.field(at).with_type(values.type), values)
+    return content
+
+
+def check_for_clickhouse(content: pa.Table, table: Table) -> None:
+    """Raise ValueError for dates and moments out of range, NULL in place of a list, and text that is no UUID.
+
+    ClickHouse would store another date, an empty list, and NULL, without an error; at any depth.
+    """
+    for column in table.columns:
+        values = content.column(column.name)
+        if column.innermost.type is ColumnType.UUID and column.innermost.nullable:
+            texts = pc.list_flatten(values) if column.type in ARRAYS else values
+            uuid_bytes(texts.cast(pa.large_string()).combine_chunks(), column.name)
+        if column.type is ColumnType.DATE or column.type in NULL_IS:
+            for chunk in values.chunks:
+                check_nested(column.name, column, chunk)
+
+
+def check_nested(name: str, part: Column, values: pa.Array) -> None:
+    """Raise ValueError for dates, moments and NULL that ClickHouse does not have in this part of a column."""
+    if part.type is ColumnType.DATE:
+        first, last, remedy = DATES[part.types.clickhouse]
+        found = pc.min_max(values.cast(pa.int32())).as_py()  # of any year; Python's dates end in 9999
+        ends = [(day - dt.date(1970, 1, 1)).days for day in (first, last)]
+        if found["min"] is not None and not ends[0] <= found["min"] <= found["max"] <= ends[1]:
+            raise ValueError(
+                f"column {name} holds dates outside {first} to {last}, which ClickHouse's {part.types.clickhouse} "
+                f"does not have: {remedy}"
+            )
+    if part.type in MOMENTS and any_outside(values, FIRST_MOMENT, LAST_MOMENT):
+        raise ValueError(
+            f"column {name} holds moments that ClickHouse's DateTime64 does not have, which goes from year 1 to 9999: "
+            "make them text, or replace them by NULL"
+        )
+    if part.type not in NULL_IS:
+        return
+    if values.null_count:
+        kind, what, remedy = NULL_IS[part.type]
+        nulls = f"{values.null_count:,} NULL{'s' * (values.null_count > 1)}"
+        raise ValueError(
+            f"column {name} holds {nulls} in place of a {what}, and ClickHouse's {kind} cannot be NULL: make them "
+            f"{remedy}, and keep which they were in a column of its own"
+        )
+    if part.type is ColumnType.MAP:
+        first_item, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        check_nested(name, part.fields[1], values.items.slice(first_item, end - first_item))
+    elif part.type is ColumnType.STRUCT:
+        for field, inner in zip(part.fields, values.flatten(), strict=True):
+            check_nested(name, field, inner)
+    else:
+        check_nested(name, part.element, values.flatten())
+
+
+def any_outside(moments: pa.Array, first: dt.datetime, last: dt.datetime) -> bool:
+    """Return whether a moment in UTC is before the first or after the last, in its own unit or in microseconds."""
+    unit = pa.timestamp(moments.type.unit)
+    compared = pa.timestamp("us") if unit.unit == "ns" else unit  # nanoseconds end in 2262
+    plain = moments.cast(unit).cast(compared, safe=False)
+    least, most = (pa.scalar(end).cast(compared, safe=False) for end in (first, last))
+    return pc.any(pc.or_(pc.less(plain, least), pc.greater(plain, most))).as_py() is True
+
+
+def with_long_text(content: pa.Table, table: Table) -> pa.Table:
+    """Return the content without text of an address or a long number that ClickHouse would take for its bytes.
+
+    ClickHouse does that where all texts of a batch have as many characters as the type has bytes. Such numbers get a
+    leading zero here, and addresses all of their digits.
+    https://github.com/ClickHouse/ClickHouse/blob/master/src/Processors/Formats/Impl/ArrowColumnToCHColumn.cpp
+    """
+    for name in table.columns_of(*LONG_NUMBERS, ColumnType.IPV6):
+        at, texts = content.column_names.index(name), content.column(name)
+        lengths = pc.utf8_length(texts)
+        alike = pc.is_in(lengths, pa.array(BYTES_OF_LONG, lengths.type))
+        if not pc.any(alike).as_py():
+            continue
+        if name in table.columns_of(ColumnType.IPV6):
+            whole = [text and ip_address(text).exploded for text in texts.to_pylist()]
+            longer: Any = pa.chunked_array([pa.array(whole, texts.type)])
+        else:
+            longer = pc.replace_substring_regex(texts, "^(-?)([0-9])", r"\1" "0" r"\2")
+        content = content.set_column(at, content.schema.field(at), pc.if_else(alike, longer, texts))
+    return content
