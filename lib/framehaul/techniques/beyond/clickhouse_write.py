@@ -53,7 +53,6 @@ from framehaul.data.schema import (
     ColumnType,
     Table,
     refuse,
-    refuse_inside,
 )
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
@@ -492,9 +491,7 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
 def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver's own INSERT of a frame, as Native blocks."""
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
-    refuse(
-        table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
-    )
+    refuse(table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", "anywhere")
     frame = without_lost_nulls(frame, table)
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE | own_token())
 
@@ -518,7 +515,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
-    refuse_inside(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse")
+    refuse(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse", "nested")
     insert_df(client, table, frame)
 
 
