@@ -1,4 +1,4 @@
-"""One column list per table, from which every DDL and every dtype comes."""
+"""Tables as one list of columns, from which both servers' DDL and all dtypes are derived."""
 
 from __future__ import annotations
 
@@ -9,97 +9,112 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, Self
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 POSTGRES_NAME_BYTES = 63
-"""Of a name; PostgreSQL cuts off the rest: https://www.postgresql.org/docs/18/limits.html"""
+"""The longest name in PostgreSQL, which cuts off the rest: https://www.postgresql.org/docs/18/limits.html"""
 COMMENT = "made by framehaul, which may drop it"
-"""Marks the tables that are ours: a table without it is never dropped."""
-
+"""The comment of tables that framehaul makes: a table without it is never dropped."""
 
 TimeUnit = Literal["ms", "us", "ns"]
 DIGITS: dict[TimeUnit, int] = {"ms": 3, "us": 6, "ns": 9}
-"""Of the fraction of a second, by unit."""
+"""Digits of the fraction of a second, by unit."""
 
 
 def quote_postgres(identifier: str) -> str:
-    """An identifier in PostgreSQL's quotes."""
+    """Return an identifier quoted for PostgreSQL."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def quote_postgres_text(text: str) -> str:
-    """A text in PostgreSQL's quotes, which are DuckDB's as well."""
+    """Return a string literal for PostgreSQL and DuckDB."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def quote_clickhouse(identifier: str) -> str:
-    """An identifier in ClickHouse's backticks."""
+    """Return an identifier in ClickHouse's backticks."""
     return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def quote_clickhouse_text(text: str) -> str:
-    """A text in ClickHouse's quotes."""
+    """Return a string literal for ClickHouse."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True)
 class Types:
-    """What a type is called on the servers, in Arrow, Polars and pandas; in pandas also where there may be NULL.
+    """The names of a type on both servers, in Arrow, Polars and pandas, and how values are converted between them.
 
-    What a server calls it is not always what a frame does: then the rest says how the one becomes the other. In
-    expressions `{0}` is the quoted column.
+    In expressions `{0}` is the quoted column.
     """
 
     postgres: str
     clickhouse: str
     arrow: pa.DataType
-    polars: pl.DataType
-    pandas: str
-    pandas_nullable: str
     postgres_select: str = "{0}"
     clickhouse_select: str = "{0}"
-    """What gives the value as a frame has it."""
+    """Expressions that read the value as a frame holds it."""
     postgres_check: str = ""
-    """What holds of the values, where PostgreSQL's type has more of them."""
+    """A CHECK condition, where PostgreSQL's type has more values than this one."""
     postgres_arrow: pa.DataType | None = None
-    """The type of Arrow that PostgreSQL gives it in; numbers of many digits, which not every path has, as text."""
+    """The Arrow type in which PostgreSQL sends it: text for long numbers, which not every path supports."""
     clickhouse_nullable: bool = True
-    """Whether ClickHouse has NULL of it."""
+    """False if ClickHouse's type cannot be Nullable."""
     element: Types | None = None
-    """Of a list."""
+    """The type of a list's elements."""
     fields: tuple[tuple[str, Types], ...] = ()
-    """Of a struct, by their names; of a map key and value."""
+    """The fields of a struct by name; the key and the value of a map."""
     postgres_form: str = ""
     clickhouse_form: str = ""
-    """What stands for it on a server that has no such type; empty where it has."""
+    """The type that stands in for it on a server that lacks it; empty where the server has it."""
+    polars: pl.DataType = None  # type: ignore[assignment]  # __post_init__ derives it
+
+    def __post_init__(self) -> None:
+        if self.polars is None:
+            object.__setattr__(self, "polars", pl.Series(values=pa.array([], self.arrow)).dtype)
+
+    @property
+    def pandas(self) -> str:
+        """The dtype in pandas 3 of a column without NULL."""
+        if isinstance(self.polars, pl.Enum):
+            return "category"
+        kind = self.arrow
+        if pa.types.is_timestamp(kind):
+            return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
+        if pa.types.is_duration(kind):
+            return f"timedelta64[{kind.unit}]"
+        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        return str(np.dtype(kind.to_pandas_dtype())) if numbers else "str" if pa.types.is_string(kind) else "object"
+
+    @property
+    def pandas_nullable(self) -> str:
+        """The dtype in pandas 3 of a column that may hold NULL."""
+        if pa.types.is_integer(self.arrow) or pa.types.is_floating(self.arrow):
+            return self.pandas.title().replace("Uint", "UInt")
+        return "boolean" if self.pandas == "bool" else self.pandas
 
 
 def decimal_types(precision: int, scale: int) -> Types:
-    """Decimals of so many digits, `scale` of them behind the point; up to 38, which is what Polars has."""
-    return Types(
-        f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.decimal128(precision, scale),
-        pl.Decimal(precision, scale), "object", "object",
-    )  # fmt: skip
+    """Return the types of decimals; `precision` is at most 38, Polars' limit, and `scale` counts decimal places."""
+    return Types(f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.decimal128(precision, scale))
 
 
 def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
-    """Timestamps in `ms`, `us` or `ns`; PostgreSQL has microseconds, and of a zone only the moment."""
+    """Return the types of timestamps; PostgreSQL keeps microseconds, and with a zone only the point in time."""
     arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
-    pandas = f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"
-    return Types(
-        "timestamp with time zone" if zone else "timestamp", f"DateTime64({arguments})", pa.timestamp(unit, zone),
-        pl.Datetime(unit, zone), pandas, pandas,
-    )  # fmt: skip
+    postgres = "timestamp with time zone" if zone else "timestamp"
+    return Types(postgres, f"DateTime64({arguments})", pa.timestamp(unit, zone))
 
 
 def list_types(element: Types) -> Types:
-    """Lists of a scalar, which may be NULL or empty and hold NULL; Python lists in pandas, as numpy's have no NULL.
+    """Return the types of lists of a scalar; a list may be NULL or empty and may hold NULL.
 
-    What is text in a frame is so in lists as well. ClickHouse has no NULL in place of an array:
+    In pandas they are Python lists, as numpy's integers have no NULL. ClickHouse has no NULL in place of an array:
     https://clickhouse.com/docs/sql-reference/data-types/nullable
-    Raises ValueError, with what to make of them, for those that it has as something else: durations, bytes of a fixed
-    size, documents, addresses, numbers of more than 64 bits or 38 digits.
+    Raises ValueError, with the remedy, for durations, bytes of a fixed size, documents, addresses, and numbers of more
+    than 64 bits or 38 digits.
     """
     check, is_text = _check_of_elements(element), element.arrow == pa.string()
     if (element.postgres_check and not check) or (is_text and element.postgres not in ("text", "uuid")):
@@ -108,17 +123,21 @@ def list_types(element: Types) -> Types:
             f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of {made}"
         )
     return Types(
-        f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
-        pl.List(element.polars), "object", "object",
+        f"{element.postgres}[]",
+        f"Array(Nullable({element.clickhouse}))",
+        pa.list_(element.arrow),
         postgres_select="{0}::text[]" if element.postgres == "uuid" else "{0}",
         clickhouse_select="{0}" if element.clickhouse_select == "{0}" else "arrayMap(x -> toString(x), {0})",
-        clickhouse_nullable=False, element=element, postgres_check=check,
+        clickhouse_nullable=False,
+        element=element,
+        postgres_check=check,
         postgres_form=f"{element.postgres}[], checked" if check else "",
-    )  # fmt: skip
+        polars=pl.List(element.polars),
+    )
 
 
 def _check_of_elements(element: Types) -> str:
-    """What holds of the elements of an array, where PostgreSQL's type has more of them; NULL is let pass, as always."""
+    """Return the CHECK condition of an array's elements, which lets NULL pass; empty if there is none."""
     if re.fullmatch(r"U?Int\d+", element.clickhouse) and element.postgres_check:
         least, most = whole_numbers(element.clickhouse)
         return f"{least} <= ALL ({{0}}) AND {most} >= ALL ({{0}})"
@@ -128,55 +147,56 @@ def _check_of_elements(element: Types) -> str:
 
 
 def fixed_list_types(element: Types, size: int) -> Types:
-    """Lists of so many scalars each; PostgreSQL checks that, ClickHouse has arrays of any length alone."""
+    """Return the types of lists of `size` scalars; PostgreSQL checks the size, ClickHouse does not."""
     elements = list_types(element)
     checks = [f"cardinality({{0}}) = {size}", *([elements.postgres_check] if elements.postgres_check else [])]
     return replace(
-        elements, arrow=pa.list_(element.arrow, size), polars=pl.Array(element.polars, size),
-        postgres_check=" AND ".join(checks), postgres_form=f"{element.postgres}[], checked",
-        clickhouse_form=f"Array(Nullable({element.clickhouse}))",
-    )  # fmt: skip
+        elements,
+        arrow=pa.list_(element.arrow, size),
+        polars=pl.Array(element.polars, size),
+        postgres_check=" AND ".join(checks),
+        postgres_form=f"{element.postgres}[], checked",
+        clickhouse_form=elements.clickhouse,
+    )
 
 
 def nested_list_types(element: Types) -> Types:
-    """Lists of what is nested itself: PostgreSQL's arrays of arrays are all of one length, so it has documents."""
-    return _nested(
-        f"Array({_inside(element)})", pa.list_(element.arrow), pl.List(element.polars), element=element
-    )  # fmt: skip
+    """Return the types of lists of nested values: jsonb in PostgreSQL, whose inner arrays are all of one length."""
+    nested = _nested(f"Array({_inside(element)})", pa.list_(element.arrow))
+    return replace(nested, element=element, polars=pl.List(element.polars))
 
 
 def struct_types(fields: Mapping[str, Types]) -> Types:
-    """Structs of these fields, in order, each of which may be NULL where it is a scalar."""
+    """Return the types of structs with these fields, in order; a field may be NULL if it is a scalar."""
     named = ", ".join(f"{_field_name(name)} {_inside(types)}" for name, types in fields.items())
-    return _nested(
-        f"Tuple({named})", pa.struct([(name, types.arrow) for name, types in fields.items()]),
-        pl.Struct({name: types.polars for name, types in fields.items()}), fields=tuple(fields.items()),
-    )  # fmt: skip
+    nested = _nested(f"Tuple({named})", pa.struct([(name, types.arrow) for name, types in fields.items()]))
+    polars = pl.Struct({name: types.polars for name, types in fields.items()})
+    return replace(nested, fields=tuple(fields.items()), polars=polars)
 
 
 def map_types(key: Types, value: Types) -> Types:
-    """Maps, in pandas lists of pairs: a dictionary of Python has each key once; keys are text or whole numbers."""
-    return _nested(
-        f"Map({key.clickhouse}, {_inside(value)})", pa.map_(key.arrow, value.arrow), pl.Map(key.polars, value.polars),
-        fields=(("key", key), ("value", value)),
-    )  # fmt: skip
+    """Return the types of maps, whose keys are text or integers; in pandas lists of pairs, so that keys may repeat."""
+    nested = _nested(f"Map({key.clickhouse}, {_inside(value)})", pa.map_(key.arrow, value.arrow))
+    return replace(nested, fields=(("key", key), ("value", value)), polars=pl.Map(key.polars, value.polars))
 
 
-def _nested(
-    clickhouse: str, arrow: pa.DataType, polars: pl.DataType, *, element: Types | None = None,
-    fields: tuple[tuple[str, Types], ...] = (),
-) -> Types:  # fmt: skip
-    """What is a document in PostgreSQL; ClickHouse has no NULL in place of it."""
+def _nested(clickhouse: str, arrow: pa.DataType) -> Types:
+    """Return the types of nested values, which are jsonb in PostgreSQL and never NULL in ClickHouse."""
     return Types(
-        "jsonb", clickhouse, arrow, polars, "object", "object", "{0}::text", postgres_arrow=pa.string(),
-        clickhouse_nullable=False, element=element, fields=fields, postgres_form="jsonb",
-    )  # fmt: skip
+        "jsonb",
+        clickhouse,
+        arrow,
+        "{0}::text",
+        postgres_arrow=pa.string(),
+        clickhouse_nullable=False,
+        postgres_form="jsonb",
+    )
 
 
 def _inside(types: Types) -> str:
-    """What ClickHouse calls a type inside of another, with NULL where it has any.
+    """Return ClickHouse's name of a type inside another, Nullable if that is possible.
 
-    Raises ValueError for one that is another in a frame, and would have to be made that inside of what is nested.
+    Raises ValueError for a type that a frame holds as another one, which would need a conversion inside nested values.
     """
     if types.clickhouse_select != "{0}":
         raise ValueError(f"{types.clickhouse} inside of what is nested is not carried: make it text")
@@ -184,93 +204,101 @@ def _inside(types: Types) -> str:
 
 
 def _field_name(name: str) -> str:
-    """The name of a field as ClickHouse itself writes it: in quotes only where it has to be."""
+    """Return the name of a field as ClickHouse writes it: quoted only where it has to be."""
     return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote_clickhouse(name)
 
 
 def wide_types(clickhouse: str) -> Types:
-    """Integers of 128 or 256 bits, by ClickHouse's name; text in a dataframe, as Arrow has none so wide."""
+    """Return the types of integers of 128 or 256 bits, by ClickHouse's name; frames hold text, as Arrow has no such."""
     least, most = whole_numbers(clickhouse)
-    digits = len(str(most))
+    numeric = f"numeric({len(str(most))}, 0)"
     return Types(
-        f"numeric({digits}, 0)", clickhouse, pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})",
-        postgres_check=f"{{0}} BETWEEN {least} AND {most}", postgres_form=f"numeric({digits}, 0), checked",
-    )  # fmt: skip
+        numeric,
+        clickhouse,
+        pa.string(),
+        "{0}::text",
+        "toString({0})",
+        postgres_check=f"{{0}} BETWEEN {least} AND {most}",
+        postgres_form=f"{numeric}, checked",
+    )
 
 
 def whole_numbers(clickhouse: str) -> tuple[int, int]:
-    """The least and the greatest of ClickHouse's integers of this name."""
+    """Return the least and the greatest value of ClickHouse's integer type of this name."""
     bits = int(clickhouse.partition("Int")[2])
     return (0, 2**bits - 1) if clickhouse.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def wide_decimal_types(precision: int, scale: int) -> Types:
-    """Decimals of up to 76 digits; text in a dataframe, as Polars has 38 and pandas more only of Arrow's."""
-    return Types(
-        f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.string(), pl.String(), "str", "str",
-        "{0}::text", "toString({0})",
-    )  # fmt: skip
+    """Return the types of decimals of up to 76 digits; frames hold text, as Polars supports 38 digits."""
+    digits = f"({precision}, {scale})"
+    return Types(f"numeric{digits}", f"Decimal{digits}", pa.string(), "{0}::text", "toString({0})")
 
 
 def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
-    """Integers without a sign; PostgreSQL has none, and a wider type of it is kept to what they hold."""
-    name = f"UInt{bits}"
+    """Return the types of unsigned integers; PostgreSQL has a wider signed type with a CHECK."""
     return Types(
-        postgres, name, pa.type_for_alias(name.lower()), getattr(pl, name)(), name.lower(), name,
-        postgres_select="{0}::text" if signed == pa.string() else "{0}", postgres_arrow=signed,
-        postgres_check=f"{{0}} BETWEEN 0 AND {2**bits - 1}", postgres_form=f"{postgres}, checked",
-    )  # fmt: skip
+        postgres,
+        f"UInt{bits}",
+        pa.type_for_alias(f"uint{bits}"),
+        postgres_select="{0}::text" if signed == pa.string() else "{0}",
+        postgres_arrow=signed,
+        postgres_check=f"{{0}} BETWEEN 0 AND {2**bits - 1}",
+        postgres_form=f"{postgres}, checked",
+    )
 
 
 def enum_types(*values: str) -> Types:
-    """Texts out of a few; PostgreSQL's own enums are types that each table would have to bring along: checked text."""
+    """Return the types of an enum: in PostgreSQL checked text, as its enums would be types of their own."""
     bits = 8 if len(values) < 2**7 else 16
     numbered = ", ".join(f"{quote_clickhouse_text(value)} = {number}" for number, value in enumerate(values, 1))
-    of = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
+    quoted = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
     return Types(
-        "text", f"Enum{bits}({numbered})", pa.string(), pl.Enum(values), "category", "category",
-        clickhouse_select="toString({0})", postgres_check=f"{{0}} IN ({of})", postgres_form="text, checked",
-    )  # fmt: skip
+        "text",
+        f"Enum{bits}({numbered})",
+        pa.string(),
+        clickhouse_select="toString({0})",
+        postgres_check=f"{{0}} IN ({quoted})",
+        postgres_form="text, checked",
+        polars=pl.Enum(values),
+    )
 
 
 def fixed_types(size: int) -> Types:
-    """Bytes, so many in each value."""
-    return Types(
-        "bytea", f"FixedString({size})", pa.binary(size), pl.Binary(), "object", "object",
-        postgres_check=f"octet_length({{0}}) = {size}", postgres_form="bytea, checked",
-    )  # fmt: skip
+    """Return the types of values of `size` bytes each."""
+    check = f"octet_length({{0}}) = {size}"
+    return Types("bytea", f"FixedString({size})", pa.binary(size), postgres_check=check, postgres_form="bytea, checked")
 
 
 def address_types(version: Literal[4, 6]) -> Types:
-    """Addresses of hosts, text in a dataframe."""
-    return Types(
-        "inet", f"IPv{version}", pa.string(), pl.String(), "str", "str", postgres_select="host({0})",
-        clickhouse_select="toString({0})", postgres_check=f"family({{0}}) = {version}",
-    )  # fmt: skip
+    """Return the types of IP addresses, which are text in a frame."""
+    check = f"family({{0}}) = {version}"
+    return Types("inet", f"IPv{version}", pa.string(), "host({0})", "toString({0})", postgres_check=check)
 
 
 class ColumnType(Enum):
-    """What kind of values a column holds, and what that is called everywhere unless the column says otherwise.
+    """The kind of a column, with the types that it has unless the column says otherwise.
 
-    A UUID is text in a dataframe: Polars has no type for it, pandas only Arrow's. A date is an object column of
-    `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
-    ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
-
-    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse has a String for
-    it. Kinds that take parameters, such as lists, stand for all of theirs.
+    - A UUID is text in a frame: Polars has no type for it, and pandas only Arrow's.
+    - Dates are objects of `datetime.date` in pandas, as PostgreSQL's drivers and pyarrow return them; decimals and
+      bytes are objects, too.
+    - ClickHouse has one type for text and bytes.
+    - PostgreSQL keeps microseconds, and of a timestamp with a zone only the point in time.
+    - JSON is text in a frame. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse stores a String.
+    - Kinds with parameters, such as lists, stand for all of their parameters.
     """
 
-    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})")
-    DATE = Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
-    BOOL = Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
-    INT16 = Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
-    INT32 = Types("integer", "Int32", pa.int32(), pl.Int32(), "int32", "Int32")
-    INT64 = Types("bigint", "Int64", pa.int64(), pl.Int64(), "int64", "Int64")
-    FLOAT32 = Types("real", "Float32", pa.float32(), pl.Float32(), "float32", "Float32")
-    FLOAT64 = Types("double precision", "Float64", pa.float64(), pl.Float64(), "float64", "Float64")
+    UUID = Types("uuid", "UUID", pa.string(), "{0}::text", "toString({0})")
+    DATE = Types("date", "Date", pa.date32())
+    BOOL = Types("boolean", "Bool", pa.bool_())
+    INT16 = Types("smallint", "Int16", pa.int16())
+    INT32 = Types("integer", "Int32", pa.int32())
+    INT64 = Types("bigint", "Int64", pa.int64())
+    FLOAT32 = Types("real", "Float32", pa.float32())
+    FLOAT64 = Types("double precision", "Float64", pa.float64())
     DECIMAL = decimal_types(38, 10)
-    TEXT = Types("text", "String", pa.string(), pl.String(), "str", "str")
-    BYTES = Types("bytea", "String", pa.binary(), pl.Binary(), "object", "object")
+    TEXT = Types("text", "String", pa.string())
+    BYTES = Types("bytea", "String", pa.binary())
     TIMESTAMP = timestamp_types("us")
     TIMESTAMP_NS = timestamp_types("ns")
     TIMESTAMP_UTC = timestamp_types("us", "UTC")
@@ -280,11 +308,15 @@ class ColumnType(Enum):
     UINT16 = unsigned_types(16, "integer", pa.int32())
     UINT32 = unsigned_types(32, "bigint", pa.int64())
     UINT64 = unsigned_types(64, "numeric(20, 0)", pa.string())
-    TIME = Types("time", "Time64(6)", pa.time64("us"), pl.Time(), "object", "object")
+    TIME = Types("time", "Time64(6)", pa.time64("us"))
     JSON = Types(
-        "jsonb", "String", pa.string(), pl.String(), "str", "str", "{0}::text",
-        postgres_form="jsonb: the document, not its text", clickhouse_form="String",
-    )  # fmt: skip
+        "jsonb",
+        "String",
+        pa.string(),
+        "{0}::text",
+        postgres_form="jsonb: the document, not its text",
+        clickhouse_form="String",
+    )
     ENUM = enum_types("a", "b")
     FIXED_BYTES = fixed_types(8)
     IPV4 = address_types(4)
@@ -293,9 +325,6 @@ class ColumnType(Enum):
         "interval",
         "IntervalMicrosecond",
         pa.duration("us"),
-        pl.Duration("us"),
-        "timedelta64[us]",
-        "timedelta64[us]",
         postgres_select="(extract(epoch FROM {0}) * 1000000)::bigint",
         postgres_arrow=pa.int64(),
         postgres_check="extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0",
@@ -312,28 +341,28 @@ class ColumnType(Enum):
 
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
-"""The types that have NaN as a value beside NULL."""
+"""The types in which NaN is a value, distinct from NULL."""
 ARRAYS = (ColumnType.LIST, ColumnType.FIXED_LIST)
 """Lists of scalars."""
 NESTED = (ColumnType.NESTED_LIST, ColumnType.STRUCT, ColumnType.MAP)
-"""What is a document in PostgreSQL."""
+"""The types that PostgreSQL stores as jsonb documents."""
 LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, ColumnType.UINT256, ColumnType.WIDE_DECIMAL)
-"""Numbers that are text in a dataframe."""
+"""Numbers that are text in a frame."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
-"""The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
+"""The types that frames neither write as CSV nor parse from PostgreSQL's CSV."""
 NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 """The types that are not encoded as Native blocks here, and go as Arrow."""
 FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
-"""Of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
+"""The range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
-"""Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
+"""Dates outside of the range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date32"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary.
+    """A column; `low_cardinality` makes ClickHouse store it as a dictionary.
 
-    `exactly` is given where its types have other parameters than those of its kind: `numeric(12, 2)`, another zone.
+    `exactly` is given where its types have other parameters than its kind has: `numeric(12, 2)`, another zone.
     """
 
     name: str
@@ -344,7 +373,7 @@ class Column:
 
     @property
     def types(self) -> Types:
-        """What the column's type is called everywhere."""
+        """The types of the column on the servers and in frames."""
         return self.exactly or self.type.value
 
     @property
@@ -371,24 +400,24 @@ class Column:
 
     @property
     def arrow_large(self) -> pa.DataType:
-        """The column's Arrow type with text and bytes behind large offsets, which is how pandas holds text."""
+        """The column's Arrow type with 64-bit offsets for text and bytes, as pandas holds text."""
         arrow = self.types.arrow
         return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(arrow, arrow)
 
     @property
     def arrow_view(self) -> pa.DataType:
-        """The column's Arrow type with text and bytes as views, which is how Polars holds them."""
+        """The column's Arrow type with text and bytes as views, as Polars holds them."""
         arrow = self.types.arrow
         return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
     @property
     def postgres_arrow(self) -> pa.DataType:
-        """The column's Arrow type as PostgreSQL has its values."""
+        """The Arrow type in which PostgreSQL sends the column."""
         return self.types.postgres_arrow or self.types.arrow
 
     @property
     def element(self) -> Column:
-        """What is in the lists of a column, as a column of its own; raises ValueError for another one."""
+        """The elements of a list column as a column; raises ValueError for any other column."""
         types = self.types.element
         if types is None:
             raise ValueError(f"column {self.name} holds no lists")
@@ -396,21 +425,25 @@ class Column:
 
     @property
     def innermost(self) -> Column:
-        """What is in lists of scalars, as `element`; a column of another kind is that itself."""
+        """The `element` of lists of scalars; any other column itself."""
         return self.element if self.type in ARRAYS else self
 
     @property
     def fields(self) -> tuple[Column, ...]:
-        """The fields of structs, or key and value of maps, as columns of their own."""
+        """The fields of structs, or key and value of maps, as columns."""
         return tuple(
-            Column(name, kind_of(types), types.clickhouse_nullable and (self.type, name) != (ColumnType.MAP, "key"),
-                   exactly=types)
+            Column(
+                name,
+                kind_of(types),
+                nullable=types.clickhouse_nullable and (self.type, name) != (ColumnType.MAP, "key"),
+                exactly=types,
+            )
             for name, types in self.types.fields
-        )  # fmt: skip
+        )
 
     @property
     def parts(self) -> Iterator[Column]:
-        """What is inside of what is nested, at any depth."""
+        """The elements and fields at any depth, as columns."""
         for part in (*self.fields, *([self.element] if self.types.element else [])):
             yield part
             yield from part.parts
@@ -422,7 +455,7 @@ class Column:
 
 
 def kind_of(types: Types) -> ColumnType:
-    """The kind that types belong to, whatever their parameters."""
+    """Return the kind that types belong to, whatever their parameters."""
 
     def parted(of: Types) -> tuple[type, bool, bool]:
         nanoseconds = pa.types.is_timestamp(of.arrow) and of.arrow.unit == "ns"
@@ -437,31 +470,24 @@ def _selected(expression: str, quoted: str) -> str:
 
 
 def refuse(
-    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"],
-    *, inside: bool = False,
-) -> None:  # fmt: skip
-    """Raises ValueError for a column of one of these kinds, with its type in this database and what to do.
+    table: Table,
+    kinds: Collection[ColumnType],
+    remedy: str,
+    database: Literal["postgres", "clickhouse"],
+    where: Literal["columns", "nested", "anywhere"] = "columns",
+) -> None:
+    """Raise ValueError, with the column's type in this database and the remedy, for a column of one of these kinds.
 
-    `inside` says that none may be in what is nested either.
+    `where` says whether columns, the parts of nested columns, or both may not be of these kinds.
     """
     for column in table.columns:
-        if column.type in kinds:
-            raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
-    if inside:
-        refuse_inside(table, kinds, remedy, database)
-
-
-def refuse_inside(
-    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"]
-) -> None:
-    """As `refuse`, for columns that hold one of these kinds in what is nested."""
-    for column in table.columns:
-        if any(part.type in kinds for part in column.parts):
+        itself = where != "nested" and column.type in kinds
+        if itself or (where != "columns" and any(part.type in kinds for part in column.parts)):
             raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
 
 
 def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
-    """Columns for an Arrow schema, whose text is text; raises KeyError for a type that none of the kinds has."""
+    """Return columns for an Arrow schema, strings as TEXT; raises KeyError for a type that no kind has."""
     kinds = {kind.value.arrow: kind for kind in reversed(ColumnType)} | {pa.string(): ColumnType.TEXT}
     return tuple(Column(field.name, kinds[field.type], field.nullable) for field in schema)
 
@@ -470,8 +496,8 @@ def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
 class Table:
     """A table: its columns, its primary key, and the month-partitioning date column for ClickHouse.
 
-    `sort` is what ClickHouse sorts by where that is not the key. `postgres_body` and `clickhouse_body` are somebody's
-    own CREATE TABLE from behind the name on, used in place of what follows from the columns.
+    `sort` is ClickHouse's sorting key where it differs from `key`. `postgres_body` and `clickhouse_body` are the user's
+    own CREATE TABLE after the table's name, which replaces the generated one.
     """
 
     name: str
@@ -483,12 +509,12 @@ class Table:
     clickhouse_body: str = ""
 
     def renamed(self, name: str) -> Self:
-        """The same table under another name."""
+        """Return the same table under another name."""
         return replace(self, name=name)
 
     @property
     def clickhouse_order(self) -> tuple[str, ...]:
-        """The columns that ClickHouse sorts by; none where there is no key and nothing else was asked for."""
+        """The columns of ClickHouse's sorting key; empty if the table has neither `key` nor `sort`."""
         return self.key if self.sort is None else self.sort
 
     @property
@@ -497,11 +523,11 @@ class Table:
         return [column.name for column in self.columns]
 
     def columns_of(self, *types: ColumnType) -> list[str]:
-        """Names of the columns of these types, in order."""
+        """Return the names of the columns of these types, in order."""
         return [column.name for column in self.columns if column.type in types]
 
     def columns_within(self, *types: ColumnType) -> list[str]:
-        """Names of the columns of these types and of lists of such, in order."""
+        """Return the names of the columns of these types, or lists of these types, in order."""
         return [column.name for column in self.columns if column.innermost.type in types]
 
     @property
@@ -516,7 +542,7 @@ class Table:
 
     @property
     def postgres_columns_as_in_frames(self) -> str:
-        """`postgres_columns` for a SELECT that gives values as what they are in a dataframe: UUIDs as text."""
+        """`postgres_columns` for a SELECT that returns values as frames hold them: UUIDs as text."""
         return ", ".join(
             _selected(column.types.postgres_select, quote_postgres(column.name)) for column in self.columns
         )
@@ -528,7 +554,7 @@ class Table:
 
     @property
     def postgres_ddl(self) -> str:
-        """CREATE TABLE for PostgreSQL, with the key, where there is one, as primary key."""
+        """CREATE TABLE for PostgreSQL, with the key as primary key."""
         if self.postgres_body:
             return f"CREATE TABLE {self.postgres_name} {self.postgres_body}"
         lines = [column.postgres_ddl for column in self.columns]
@@ -548,28 +574,28 @@ class Table:
 
     @property
     def clickhouse_columns_as_in_frames(self) -> str:
-        """`clickhouse_columns` for a SELECT that gives values as what they are in a dataframe: UUIDs as text."""
+        """`clickhouse_columns` for a SELECT that returns values as frames hold them: UUIDs as text."""
         return ", ".join(
             _selected(column.types.clickhouse_select, quote_clickhouse(column.name)) for column in self.columns
         )
 
     @property
     def clickhouse_key(self) -> str:
-        """The columns that ClickHouse sorts by, quoted for it and joined by commas."""
+        """The columns of ClickHouse's sorting key, quoted and joined by commas."""
         return ", ".join(map(quote_clickhouse, self.clickhouse_order))
 
     @property
     def clickhouse_structure(self) -> str:
-        """Names and types of the columns, as ClickHouse's table functions take them."""
+        """The names and types of the columns, as ClickHouse's table functions take them."""
         return ", ".join(f"{quote_clickhouse(column.name)} {column.clickhouse_type}" for column in self.columns)
 
     @property
     def clickhouse_ddl(self) -> str:
-        """CREATE TABLE for ClickHouse: a MergeTree ordered by the key, or by what else was asked for."""
+        """CREATE TABLE for ClickHouse: a MergeTree ordered by `clickhouse_order`."""
         return f"CREATE TABLE {self.clickhouse_name} {self.clickhouse_body or self.clickhouse_definition()}"
 
     def clickhouse_definition(self, engine: str = "MergeTree", settings: str = "", *further: str) -> str:
-        """What stands behind the name: columns, and `further` ones; an engine, its partitions, order and settings."""
+        """Return what follows the name: columns, and `further` ones; the engine, partitions, order and settings."""
         lines = ",\n    ".join((*(column.clickhouse_ddl for column in self.columns), *further))
         partition = (
             f"\nPARTITION BY toYYYYMM({quote_clickhouse(self.partition_by_month_of)})"
@@ -589,7 +615,7 @@ class Table:
 
     @property
     def arrow_large_schema(self) -> pa.Schema:
-        """`arrow_schema` with text and bytes behind large offsets."""
+        """`arrow_schema` with 64-bit offsets for text and bytes."""
         return pa.schema([pa.field(c.name, c.arrow_large, c.nullable) for c in self.columns])
 
     @property
@@ -627,6 +653,9 @@ ANALYTICS_METRICS = Table(
 )
 """The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and one float."""
 
+_PLACE = struct_types(
+    {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
+)
 NESTED_METRICS = Table(
     name="framehaul_nested_metrics",
     columns=(
@@ -639,15 +668,13 @@ NESTED_METRICS = Table(
         Column("amount", ColumnType.DECIMAL, exactly=decimal_types(24, 4)),
         Column("state", ColumnType.ENUM, exactly=enum_types("new", "open", "paid", "sent", "closed")),
         Column("numbers", ColumnType.LIST),
-        Column("place", ColumnType.STRUCT, exactly=struct_types(
-            {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
-        )),
+        Column("place", ColumnType.STRUCT, exactly=_PLACE),
         Column("document", ColumnType.JSON),
     ),
     key=("entity_key", "event_date", "source_id"),
     partition_by_month_of="event_date",
-)  # fmt: skip
-"""Types beside each other: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
+)
+"""A table of many types: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
 
 TABLES = {"standard": ANALYTICS_METRICS, "nested": NESTED_METRICS}
-"""The tables that all techniques are measured with, by the name that TABLE has for them."""
+"""The tables that all techniques are measured with, by their value of TABLE."""

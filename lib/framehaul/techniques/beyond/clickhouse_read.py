@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse, refuse_inside
+from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
 from framehaul.techniques.registry import technique
 
@@ -220,9 +220,9 @@ def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> 
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
     time = "of whose times of day the codec makes others: read it as Arrow"
-    refuse(table, {ColumnType.TIME}, time, "clickhouse", inside=True)
+    refuse(table, {ColumnType.TIME}, time, "clickhouse", "anywhere")
     refuse(
-        table, {ColumnType.MAP}, "of which the codec keeps each key once: read it as Arrow", "clickhouse", inside=True
+        table, {ColumnType.MAP}, "of which the codec keeps each key once: read it as Arrow", "clickhouse", "anywhere"
     )
     decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
@@ -275,7 +275,7 @@ def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table
 
 def text_query(table: Table) -> str:
     """SELECT of a table whose strings are all text; raises ValueError where some are bytes: the driver has one type."""
-    refuse_inside(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse")
+    refuse(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse", "nested")
     if names := table.columns_of(ColumnType.BYTES):
         raise ValueError(f"columns {names} are bytes, of which query_df_arrow would make text: use query_arrow")
     return f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
@@ -362,8 +362,8 @@ NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NES
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
     no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
-    refuse(table, NOT_DRIVEN, no_arrow, "clickhouse", inside=True)
-    refuse_inside(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse")
+    refuse(table, NOT_DRIVEN, no_arrow, "clickhouse", "anywhere")
+    refuse(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse", "nested")
     content: Any = client.query_arrow(query_for_driver(table), settings=NATIVE)
     for name in table.columns_of(*TIMESTAMPS):
         at = content.column_names.index(name)

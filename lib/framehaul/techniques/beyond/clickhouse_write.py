@@ -25,7 +25,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_clickhouse_order, in_table_order
-from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse, refuse_inside
+from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
@@ -280,7 +280,7 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
     """
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
     maps = "which the driver takes as dictionaries alone: use Arrow"
-    refuse(table, {ColumnType.MAP}, maps, "clickhouse", inside=True)
+    refuse(table, {ColumnType.MAP}, maps, "clickhouse", "anywhere")
     with_uuid_bytes(prepare(frame, table, "clickhouse"), table)
     if views := [name for name, kind in frame.dtypes.items() if kind == "string_view[pyarrow]"]:
         raise ValueError(f"column {views[0]} is text as views, which pandas does not filter: cast it to str")
@@ -307,7 +307,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
-    refuse_inside(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse")
+    refuse(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse", "nested")
     insert_df(client, table, frame)
 
 
