@@ -1,4 +1,4 @@
-"""Arrow tables as PostgreSQL's binary formats take them: UUIDs as 16 bytes, JSON and addresses behind what they are.
+"""Conversion of Arrow columns to PostgreSQL's binary formats: UUIDs as 16 bytes, JSON and addresses with a header.
 
 The formats: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/utils/adt/jsonb.c (jsonb_recv) and
 .../network.c (network_recv), .../numeric.c (numeric_recv).
@@ -25,7 +25,7 @@ NEGATIVE = 0x4000
 
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
-    """The content with what the binary formats take in place of text; raises ValueError for what is no such value."""
+    """Return the content with text in its binary format; raises ValueError for text that is not of the type."""
     content = with_documents(with_uuid_bytes(content, table), table)
     for at, column in enumerate(table.columns):
         form = BINARY_FORMS.get(column.type)
@@ -38,7 +38,7 @@ def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
 
 
 def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
-    """The content with UUIDs as 16 bytes where it holds their text; raises ValueError for text that is none."""
+    """Return the content with UUIDs as 16 bytes; raises ValueError for text that is not a UUID."""
     for name in table.columns_of(ColumnType.UUID):
         at = content.column_names.index(name)
         content = content.set_column(at, name, uuid_bytes(one_piece(content, name), name))
@@ -46,9 +46,9 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
 
 
 def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
-    """The bytes of UUIDs; 8-4-4-4-12 digits are parsed by a compiled loop, others with dashes or without by Polars.
+    """Return the bytes of UUIDs; a compiled loop parses 8-4-4-4-12 digits, Polars those with other dashes.
 
-    Raises ValueError, naming column and row, for text that is none.
+    Raises ValueError, naming column and row, for text that is not a UUID.
     """
     halves, row = uuid_halves(text)
     if row >= 0:
@@ -73,7 +73,7 @@ def _inet(text: str) -> bytes:
 
 
 def _numeric(text: str) -> bytes:
-    """Four decimal digits in two bytes each, behind how many, the place of the first, sign, and digits to be shown."""
+    """Return a numeric: the number of groups, weight, sign and scale, then groups of four digits in two bytes each."""
     whole, _, fraction = text.removeprefix("-").partition(".")
     digits = whole.zfill(-(-len(whole) // 4) * 4) + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
     groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]
@@ -82,6 +82,7 @@ def _numeric(text: str) -> bytes:
 
 
 BINARY_FORMS = {
-    ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet,
-    **dict.fromkeys(NESTED, _jsonb), **dict.fromkeys(LONG_NUMBERS, _numeric),
-}  # fmt: skip
+    **dict.fromkeys((ColumnType.JSON, *NESTED), _jsonb),
+    **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), _inet),
+    **dict.fromkeys(LONG_NUMBERS, _numeric),
+}

@@ -1,6 +1,6 @@
-"""The loops of the decoders of COPY's binary format and of ClickHouse's Native format, compiled by numba.
+"""The compiled loops of the codecs for binary COPY and ClickHouse's Native format.
 
-They stand in one file because numba notices a change only in the file of a loop itself, not in what the loop calls.
+They are in one file because numba notices a change in a loop's own file only, not in functions that it calls.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 MOST_FIELD_BYTES = 1 << 30
-"""Of a field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
+"""The longest field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
 CUT, TOO_LONG = -1, -2
-"""In place of where a LEB128 number ends: it goes on behind the data, or has more bytes than a count can have."""
+"""Returned for the end of a LEB128 number that is incomplete, or longer than a count can be."""
 ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW = range(6)
 """Why `decode_rows` ended."""
 ANY_BYTES, TEXT_BYTES, UUID_BYTES = -1, 0, 16
-"""In place of the width of a field that has no number in it."""
+"""Used for the width of a field that is not a number."""
 MESSAGE_HEAD_BYTES = 5
-"""Of a message of PostgreSQL's protocol: its type and length, https://www.postgresql.org/docs/18/protocol-message-formats.html"""
+"""The type and length of a message of PostgreSQL's protocol: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 COPY_DATA = ord("d")
 UUID_TEXT_BYTES = 36
 DASH = ord("-")
@@ -49,29 +49,29 @@ ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord(
 FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
 FORTY, FORTY_EIGHT = np.uint64(40), np.uint64(48)
 SHORT_RUN = 24
-"""Rows up to which comparing all of them takes less time than counting their bytes."""
-TOLD_BY_TWO_BYTES = 1 << 19
-"""Rows of which two bytes that are random leave short runs."""
+"""Runs up to this length are sorted faster by comparison than by counting bytes."""
+DISTINCT_BY_TWO_BYTES = 1 << 19
+"""Up to this number of rows, two random bytes leave short runs."""
 MOST_LENGTH_BYTES = 5
-"""Of the length of a text in Native, as long as texts have less than 32 GiB."""
+"""The most bytes of a text's length in Native, for texts below 32 GiB."""
 LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
-"""Of a core's cache."""
+"""A line of a core's cache."""
 CLOSE = 4
-"""Of texts that stand close together one in so many is taken, or more."""
+"""Texts are close together if at least one in this many is taken."""
 SEVEN_BITS = np.uint64(127)
 ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 LAST_BYTE = np.uint64(255)
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
-    """The two buffers of an array of UUIDs as text, of string views or `plain`; the halves as in `view_uuids`."""
+    """Return the two buffers of UUIDs as text, string views or `plain`, from halves as `view_uuids` takes them."""
     views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(halves, reverse, words_of_eight(texts), views)
     return [np.arange(0, (len(halves) + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES) if plain else views, texts]
 
 
 def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
-    """An Arrow array of numpy buffers."""
+    """Return an Arrow array of numpy buffers."""
     return pa.Array.from_buffers(
         arrow, rows, [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     )
@@ -79,7 +79,7 @@ def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: 
 
 @compiled
 def reversed_bytes(word: np.uint64) -> np.uint64:
-    """The eight bytes of a word in the other order."""
+    """Return a word with its eight bytes reversed."""
     word = ((word >> EIGHT) & EVERY_OTHER_BYTE) | ((word & EVERY_OTHER_BYTE) << EIGHT)
     word = ((word >> SIXTEEN) & EVERY_OTHER_PAIR) | ((word & EVERY_OTHER_PAIR) << SIXTEEN)
     return (word >> THIRTY_TWO) | (word << THIRTY_TWO)
@@ -87,7 +87,7 @@ def reversed_bytes(word: np.uint64) -> np.uint64:
 
 @compiled
 def hex_digits(half: np.uint64) -> np.uint64:
-    """The eight hexadecimal digits, as text, of the four bytes that are the lower half of a word."""
+    """Return the eight hexadecimal digits, as text, of the lower four bytes of a word."""
     half = (half | (half << SIXTEEN)) & EVERY_OTHER_PAIR
     half = (half | (half << EIGHT)) & EVERY_OTHER_BYTE
     digits = ((half >> FOUR) & LOW_DIGITS) | ((half & LOW_DIGITS) << EIGHT)
@@ -97,10 +97,10 @@ def hex_digits(half: np.uint64) -> np.uint64:
 
 @compiled
 def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
-    """Write UUIDs, 8-4-4-4-12 digits, and a view for each; `words` is the text at every byte, eight bytes each.
+    """Write UUIDs as 8-4-4-4-12 digits, and a view of each; `words` is the `words_of_eight` of the text.
 
-    The halves have their bytes in the order of the text, or in `reverse`: then each is a little-endian integer. What a
-    word has too much is written over by the next.
+    The halves have their bytes in the order of the text, or in `reverse`: then each is a little-endian integer. The
+    next word overwrites the excess of the last.
     """
     for row in range(len(halves)):
         high, low, at = halves[row, 0], halves[row, 1], np.uint64(row * UUID_TEXT_BYTES)
@@ -121,7 +121,7 @@ def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
 
 @compiled
 def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """A LEB128 number of at most nine bytes, which 63 bits hold, and where it ends; or CUT, or TOO_LONG."""
+    """Return a LEB128 number of at most nine bytes, which fits 63 bits, and its end, CUT or TOO_LONG."""
     number = shift = 0
     while at < end:
         byte = int(data[at])
@@ -137,10 +137,9 @@ def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int) -> tuple[int, int, bool]:
-    """Note start and length of the texts from `at` on, each behind its length, the first of which is number `done`.
+    """Fill in start and length of the texts from `at` on, each after its length; the first is number `done`.
 
-    Gives how many are done and where they end, when the data end or all are found; and whether what follows is a
-    length that no text here can have.
+    Returns the number of texts found by the end of the data, their end, and whether an impossible length follows.
     """
     for row in range(done, len(starts)):
         length, start = read_varint(data, at, len(data))
@@ -169,22 +168,22 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     nulls: Bytes,
     suspects: Int32s,
 ) -> tuple[int, int, int, int, int, int]:
-    """Decode the whole rows of binary COPY from the start of the data to `end`, as long as `numbers` has room for them.
+    """Decode the whole rows of binary COPY from the start of the data to `end`, as far as `numbers` has room.
 
-    `words` is the data at every byte, eight bytes each. Where `head` is not 0 each row stands in a message of its own,
-    with so many bytes in front. A field of a width goes to `numbers` [field, row] as an unsigned number, a UUID's bytes
-    to `views` [field, row, half]; of a text there is the view, and from `bases` [field] on to `free` [field] the text
-    that is not in it, copied as `write_texts` does. Where `plain`, all of a text is there, and `numbers` has where it
-    ends. `nulls` [field, row] is set for NULL, with zeros, or an empty text, in its place.
+    `words` is the `words_of_eight` of the data. If `head` is not 0, each row is in a message of its own, after `head`
+    bytes. Outputs:
 
-    Texts with bytes above 127, or so it seems, are noted in `suspects`, [field, row, start, length] of each: only those
-    can be anything but UTF-8.
+    - `numbers` [field, row]: fields of a fixed width, as unsigned numbers; with `plain`, the ends of texts.
+    - `views` [field, row, half]: the bytes of a UUID, and views of texts.
+    - `texts`, per field from `bases` to `free`: texts too long for a view, or all if `plain`.
+    - `nulls` [field, row]: 1 for NULL, whose value is zero or an empty text.
+    - `suspects` [field, row, start, length]: texts that may have bytes above 127; only they can be invalid UTF-8.
 
-    Gives the number of rows, where they end (with the trailer), how many suspects there are, and what came instead of a
-    further row: ROW_CUT where the data, or the room, end, TRAILER, a row with OTHER_COUNT of fields, a field of
-    OTHER_LENGTH or OTHER_WIDTH, or a message that is NO_SINGLE_ROW; in which field, and the number.
+    Returns the number of rows, their end (with the trailer), the number of suspects, and why decoding ended: ROW_CUT at
+    the end of data or room, TRAILER, or a fault, with its field and number: a row with OTHER_COUNT of fields, a field
+    of OTHER_LENGTH or OTHER_WIDTH, or a message that is NO_SINGLE_ROW.
     """
-    size, at = np.uint64(end), np.uint64(0)  # numbers without a sign are no indexes from the end
+    size, at = np.uint64(end), np.uint64(0)  # unsigned: numba treats signed indexes as possibly negative
     row, count, most, fields = 0, 0, numbers.shape[1], len(widths)
     cut = NO_SINGLE_ROW if head else ROW_CUT
     free[:] = bases
@@ -261,10 +260,9 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
 
 @compiled
 def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves: Keys) -> int:
-    """Both halves of UUIDs as text, 8-4-4-4-12 digits; the first row that is none, and not NULL, or -1.
+    """Fill in both halves of UUIDs of 8-4-4-4-12 digits; return the first row that is neither a UUID nor NULL, or -1.
 
-    `words` is the data at every byte, eight bytes each: so many digits are read at once, and written again to see that
-    they were digits.
+    `words` is the `words_of_eight` of the data: eight digits are read at once, and validated by formatting them again.
     """
     for row in range(len(nulls)):
         if nulls[row]:
@@ -301,7 +299,7 @@ def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves:
 
 @compiled
 def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
-    """The first eight bytes of each text as a number that is larger where the text comes later."""
+    """Fill in the first eight bytes of each text as a number in the order of the texts."""
     for row in range(len(keys)):
         key, start, end = np.uint64(0), offsets[row], offsets[row + 1]
         for index in range(8):
@@ -314,7 +312,7 @@ def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
 def sort_by_bytes(
     keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, first: int, last: int
 ) -> None:
-    """Sort keys and rows from one place to another by some of the keys' bytes, the lowest of which is number 0."""
+    """Sort keys and rows of a range of places by some of the keys' bytes; byte 0 is the lowest."""
     for byte in range(first, last + 1):
         shift, ends = np.uint64(8 * byte), np.zeros(257, np.int64)
         for place in range(at, end):
@@ -331,7 +329,7 @@ def sort_by_bytes(
 
 @compiled
 def sort_by_insertion(keys: Keys, rows: Int64s, at: int, end: int) -> None:
-    """Sort keys and rows from one place to another, a few of them."""
+    """Sort the few keys and rows of a range of places by insertion."""
     for place in range(at + 1, end):
         key, row, before = keys[place], rows[place], place
         while before > at and keys[before - 1] > key:
@@ -342,14 +340,14 @@ def sort_by_insertion(keys: Keys, rows: Int64s, at: int, end: int) -> None:
 
 @compiled
 def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, differ: np.uint64) -> None:
-    """Sort keys and rows from one place to another, of which these bits are not all the same.
+    """Sort keys and rows of a range of places; `differ` has the bits in which the keys differ.
 
-    By as many of the first bytes that differ as tell random values apart; what is equal then goes on by those behind.
+    It sorts by as many of the first differing bytes as separate random values, and equal keys by the next bytes.
     """
     top, lowest = 7, int(np.int64(0))  # for a plain 0 all that it is given to would be compiled once more
     while (differ >> np.uint64(8 * top)) & LAST_BYTE == 0:
         top -= 1
-    bottom = max(top - (1 if end - at <= TOLD_BY_TWO_BYTES else 2), lowest)
+    bottom = max(top - (1 if end - at <= DISTINCT_BY_TWO_BYTES else 2), lowest)
     sort_by_bytes(keys, rows, room, other, at, end, bottom, top)
     shift, first = np.uint64(8 * bottom), at
     for place in range(at + 1, end + 1):
@@ -363,7 +361,7 @@ def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, 
 
 @compiled
 def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
-    """Sort rows by their values within each run, keeping the order of equal ones, and mark where new runs start."""
+    """Sort rows by their values within each run, stably, and mark where new runs start."""
     count, at = len(rows), int(np.int64(0))  # no plain 0, as above
     keys, room, other = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.int64)
     while at < count:
@@ -395,9 +393,9 @@ def group_texts(
     near_words: Keys,
     places: Int64s,
 ) -> None:
-    """Copy texts to `near`, each behind those of its group, the first of which has the place that `firsts` says.
+    """Copy texts to `near` grouped by `groups`, whose first places are `firsts`, and fill in the offsets by place.
 
-    Fills in where the text of each place begins, and the last one ends. As `write_texts` does, `near` has room for it.
+    `near` needs `WORD_SLACK` bytes more than the texts have, as in `write_texts`.
     """
     count, size = len(groups), np.uint64(len(data))
     ends, rows = np.zeros(len(firsts) + 1, np.uint64), firsts.copy()
@@ -429,10 +427,10 @@ def group_texts(
 
 @compiled
 def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
-    """How many bytes the texts of these rows have, of which there is at least one.
+    """Return the number of bytes of the texts of these rows, at least one row.
 
-    Where they stand close together memory is read forwards once on the way: whoever then takes them in their own order
-    finds them in a core's cache, and need not wait for each, which takes twice as long.
+    If the texts are close together it reads their memory sequentially, so that gathering them in any order afterwards
+    finds them in a core's cache, which takes half the time.
     """
     first = last = rows[0]
     for row in rows:
@@ -451,11 +449,11 @@ def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
 
 @compiled
 def write_texts(data: Bytes, words: Keys, offsets: Int64s, rows: Int64s, out: Bytes, out_words: Keys) -> int:
-    """Write the texts of these rows, each behind its length; gives where they end.
+    """Write the texts of these rows, each after its length, and return where they end.
 
-    `words` and `out_words` are data and output at every byte, eight bytes each: a text is copied by sixteen and then by
-    eight, and what that is too much is written over by the next. `out` has `MOST_LENGTH_BYTES` for each length, and
-    `WORD_SLACK` bytes more than it needs. A number without a sign is no index from the end.
+    `words` and `out_words` are the `words_of_eight` of data and output: a text is copied by sixteen and then by eight
+    bytes, and the next text overwrites the excess. `out` has `MOST_LENGTH_BYTES` for each length, and
+    `WORD_SLACK` bytes more than it needs. Unsigned numbers avoid numba's handling of negative indexes.
     """
     at, size = np.uint64(0), np.uint64(len(data))
     for each in rows:

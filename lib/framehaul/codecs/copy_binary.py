@@ -1,6 +1,6 @@
-"""PostgreSQL's binary COPY as Arrow record batches, decoded by one compiled loop: no Python object per value.
+"""Decoding of PostgreSQL's binary COPY into Arrow record batches by one compiled loop, without objects per value.
 
-Text becomes string views, as Polars' own strings are.
+Text becomes string views, the layout of Polars.
 
 The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 BATCH_BYTES = 1 << 20
-"""Bytes decoded at once: they and the batch made of them stay in the CPU's cache."""
+"""Bytes decoded at once: they and their batch stay in the CPU's cache."""
 COLUMNS_OF_A_BATCH = 32
-"""Of more columns a batch has more bytes: to make many arrays of few rows would take longer than to decode them."""
+"""Batches of more columns have more bytes: creating arrays of few rows takes longer than decoding them."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 WIDTHS = {
@@ -55,16 +55,16 @@ WIDTHS = {
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
 CRITICAL_FLAGS = 0xFFFF0000
-"""Flags of the header of which a reader has to know all that are set; there is one, which PostgreSQL no longer has."""
+"""Flags of the header that a reader must support; PostgreSQL no longer sets the only one."""
 
 
 class CopyDecoder:
-    """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
+    """A decoder of one binary COPY, fed in pieces, into record batches in `table.arrow_view_schema`.
 
-    `table.arrow_large_schema` is made as well. To any other that is given each batch is cast, while a core's cache has
-    it. A batch is made of about `batch_bytes`, BATCH_BYTES unless given, of more where the table has many columns.
+    It decodes into `table.arrow_large_schema` as well, and casts each batch to any other `schema`. A batch is decoded
+    from about `batch_bytes`, by default BATCH_BYTES, and from more for tables of many columns.
 
-    Raises ValueError for a table with a column that is not decoded here.
+    Raises ValueError for a table with an unsupported column.
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None, batch_bytes: int = 0) -> None:
@@ -80,10 +80,10 @@ class CopyDecoder:
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        """Decoded so far."""
+        """Rows and bytes decoded so far."""
 
     def feed(self, data: Buffer) -> None:
-        """Take some more bytes, cut anywhere. Raises ValueError when they are no binary COPY of this table."""
+        """Decode further bytes, cut anywhere. Raises ValueError if they are not a binary COPY of this table."""
         rest = np.frombuffer(data, np.uint8)
         while len(rest):
             part = rest[: len(self._held) - len(SLACK) - self._held_bytes]
@@ -102,12 +102,12 @@ class CopyDecoder:
         self._held = moved(self._held, taken, held, self._enough_bytes)
 
     def take(self) -> list[pa.RecordBatch]:
-        """The batches that are ready, each handed out once."""
+        """Return the batches decoded since the last call."""
         batches, self._batches = self._batches, []
         return batches
 
     def finish(self) -> pa.Table:
-        """All rows not taken yet. Raises ValueError when the bytes ended before the trailer of binary COPY."""
+        """Return the remaining rows. Raises ValueError if the bytes ended before the trailer of binary COPY."""
         self._decode_held()
         if not self._ended:
             raise ValueError(f"the binary COPY of {self._table.name} ended before its trailer, after {self._place}")
@@ -118,9 +118,9 @@ class CopyDecoder:
         return f"{self._rows:,} rows and {self._bytes:,} bytes"
 
     def decode(self, data: Bytes, size: int, *, messages: bool = False) -> int:
-        """Decode what is whole in the first so many bytes of data that has SLACK behind them; gives where that ends.
+        """Decode the whole rows in the first `size` bytes, which SLACK must follow, and return where they end.
 
-        With `messages` every row stands in a CopyData message, as the server sends it; the header is written over.
+        With `messages` every row is in a CopyData message, as the server sends it; the header is overwritten.
         Raises as `feed` does.
         """
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
@@ -128,7 +128,7 @@ class CopyDecoder:
         return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
 
     def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
-        """Make a batch of the whole rows that there are; gives the bytes that they take."""
+        """Decode the whole rows into a batch, and return the number of their bytes."""
         if self._ended:
             return 0
         if size > self._room.size:
@@ -158,7 +158,7 @@ class CopyDecoder:
         return end
 
     def _check_texts(self, data: Bytes, suspects: Int32s) -> None:
-        """Raises NotTextError for the first of these texts, [field, row, start, length] of each, that is not UTF-8."""
+        """Raise NotTextError for the first text, given as [field, row, start, length], that is not UTF-8."""
         fields, rows, starts, lengths = suspects
         wrong = np.arange(len(fields), dtype=np.int32)
         if keep_invalid(data, starts, lengths, wrong, len(wrong)):
@@ -167,7 +167,7 @@ class CopyDecoder:
             raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)
 
     def _fault(self, other: int, field: int, number: int) -> str | None:
-        """What is wrong with that which came instead of a further row, if anything is."""
+        """Return a description of the fault in the bytes after the last whole row, None if there is none."""
         copy, column = f"the binary COPY of {self._table.name}", self._table.columns[field]
         match other:
             case _ if other == OTHER_COUNT:
@@ -184,7 +184,7 @@ class CopyDecoder:
         return None
 
     def _header_bytes(self, data: Bytes, size: int, *, messages: bool) -> int:
-        """Length of the header at the start of the data, 0 while it is not whole; sets `_begun` at its end."""
+        """Return the length of the header, 0 while it is incomplete; set `_begun` when it is complete."""
         skipped = MESSAGE_HEAD_BYTES * messages
         start = data[skipped : min(size, skipped + len(SIGNATURE) + 8)].tobytes()
         if not start.startswith(SIGNATURE[: len(start)]):
@@ -195,7 +195,7 @@ class CopyDecoder:
             raise ValueError(f"the binary COPY of {self._table.name} has flags that are not known here: {flags:#x}")
         header = len(start) + int.from_bytes(start[-4:])
         left = 0
-        if messages:  # what is left of the first one is the first row, which gets one of its own
+        if messages:  # the rest of the first message is the first row, which gets its own message
             left = 1 + int.from_bytes(data[1:MESSAGE_HEAD_BYTES].tobytes()) - skipped - header
             if left < 0:
                 raise ValueError(f"the header of the binary COPY of {self._table.name} is not in one message")
@@ -211,10 +211,10 @@ class CopyDecoder:
 
 @dataclass(frozen=True)
 class Room:
-    """What `decode_rows` fills in, again and again; most of it is never touched, and takes no memory."""
+    """The buffers that `decode_rows` fills, reused for every batch; untouched pages take no memory."""
 
     size: int
-    """Bytes of COPY that there is room for."""
+    """The bytes of COPY that fit."""
     widths: Int64s
     bases: Keys
     numbers: Keys
@@ -226,7 +226,7 @@ class Room:
 
     @classmethod
     def of(cls, table: Table, size: int) -> Self:
-        """Room for so many bytes. Raises ValueError for more than offsets reach over."""
+        """Return buffers for `size` bytes of COPY. Raises ValueError beyond the range of offsets."""
         if size > MOST_BYTES:
             raise ValueError(f"a row of {table.name} takes more than {MOST_BYTES:,} bytes")
         fields, rows = len(table.columns), size // (2 + 4 * len(table.columns)) + 1
@@ -241,9 +241,9 @@ class Room:
         )  # fmt: skip
 
     def array(self, field: int, column: Column, kind: pa.DataType, rows: int, *, plain: bool) -> pa.Array:
-        """A column of a batch, as this type of Arrow, text `plain` or as views.
+        """Return a column of a batch in this type of Arrow, text `plain` or as views.
 
-        Raises ValueError for what dataframes do not have.
+        Raises ValueError for values that frames cannot represent.
         """
         numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], kind
         buffers: list[Any]
@@ -274,14 +274,14 @@ class Room:
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
-    """The bytes from `first` to `end`, at the start of a buffer that holds so many at least, and SLACK."""
+    """Return the bytes from `first` to `end` at the start of a buffer of at least `size` bytes and SLACK."""
     to = held if len(held) >= size + len(SLACK) else np.empty(size + len(SLACK), np.uint8)
     to[: end - first] = held[first:end]
     return to
 
 
 def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray[Any]:
-    """Days or microseconds as Arrow counts them. Raises ValueError for infinity, which dataframes do not have.
+    """Return days or microseconds since 1970. Raises ValueError for infinity, which frames cannot represent.
 
     The least and the greatest number stand for -infinity and infinity.
     """

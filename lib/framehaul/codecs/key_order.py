@@ -1,4 +1,4 @@
-"""Rows in the order of a key, and the content laid out so that whoever picks them reads memory about as it lies."""
+"""Sorting of rows by PostgreSQL's primary key, and a layout of rows that makes gathering them almost sequential."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
     from framehaul.data.text import Int64s
 
 STRETCH_ROWS = 8_192
-"""Rows that follow each other and stand together: few enough for a core's own cache."""
+"""Rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
 
 
 def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
-    """The rows ordered as PostgreSQL orders its primary key, by as much of it as compiled loops compare in little time.
+    """Return the rows in about the order of PostgreSQL's primary key, by the columns that compiled loops compare fast.
 
-    Of texts those are the first bytes, of decimals, floats and lists nothing. An index that is appended to is served by
-    that as well as by the exact order. The content may be in PostgreSQL's binary form. Raises ValueError for text that
-    is no UUID.
+    It compares the first bytes of texts, and no decimals, floats and lists: an index benefits as much as from the exact
+    order. The content may be in PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
     """
     count = content.num_rows
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
@@ -33,7 +32,7 @@ def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
     columns = {column.name: column for column in table.columns if _is_compared(column, content)}
     for name in filter(columns.__contains__, table.key if count else ()):
         levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
-        for level in reversed(levels):  # of a UUID the first half, here
+        for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
             sort_runs(level, rows, starts)
         if starts.all():
             break
@@ -46,10 +45,10 @@ def _is_compared(column: Column, content: pa.Table) -> bool:
 
 
 def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
-    """The content with rows that follow each other in an order close to each other, and that order of these.
+    """Return the content with rows that are adjacent in an order moved near each other, and the order of the result.
 
-    To pick rows from all over a large table is to wait for memory with every value: here it is read forwards once, and
-    what is then picked is still in a cache.
+    Gathering rows from all over a large table waits for memory at every value. This reads memory sequentially once, and
+    the rows gathered afterwards are in a cache.
     """
     if not (count := len(rows)):
         return content, rows
@@ -59,12 +58,12 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
     near = np.argsort(stretch, kind="stable")
     places[near] = np.arange(count)
     groups = Partitions(near, stretch, np.arange(0, count, size))
-    columns = [_beside(one_piece(content, name), groups) for name in content.column_names]
+    columns = [_grouped(one_piece(content, name), groups) for name in content.column_names]
     return pa.table(columns, schema=content.schema), places.take(rows)
 
 
-def _beside(array: pa.Array, groups: Partitions) -> pa.Array:
-    """An array with its values in the order of their groups."""
+def _grouped(array: pa.Array, groups: Partitions) -> pa.Array:
+    """Return an array with its values in the order of their groups."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
         return array.take(pa.array(groups.rows))
     texts = Texts.of_array("", array, groups)

@@ -1,8 +1,7 @@
-"""Arrow tables as blocks of ClickHouse's Native format, each in one partition and in the table's own order.
+"""Encoding of Arrow tables as blocks of ClickHouse's Native format, each of one partition, sorted as the table is.
 
-A server that gets such blocks has nothing left to split or to sort: it compresses columns and writes them. Rows are put
-beside those of their partition while memory is read forwards, once; what a block then takes its rows from, in whatever
-order, is small enough for a core's own cache.
+The server need not split or sort such blocks: it compresses columns and writes them. Rows are grouped by partition in
+one sequential pass over memory; a block then gathers its rows from a range that fits into a core's cache.
 
 The format: https://clickhouse.com/docs/interfaces/formats/Native
 """
@@ -50,19 +49,19 @@ if TYPE_CHECKING:
     type Numbers = NDArray[Any]
 
 BLOCK_ROWS = 262_144
-"""Rows of a block at most: the server stores one while the next is made, each in an order of its own, as parts are."""
+"""The most rows of a block: the server stores a block while the next is encoded; each is sorted by itself."""
 HAS_OWN_KEYS_IN_EVERY_BLOCK = OWN_KEYS | 0x400
-"""What ClickHouse writes itself: keys stand in the block, and the dictionary is not kept for the next."""
+"""The flags that ClickHouse writes itself: keys are in the block, and the next block has its own dictionary."""
 MOST_KEYS = 65_536
-"""Of a dictionary, which every block repeats; a column of more values travels as plain text."""
+"""The most keys of a dictionary, which every block repeats; a column of more values is sent as plain text."""
 SIGN = np.uint64(1 << 63)
 
 
 def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
-    """The rows of a table in `table.arrow_schema`, text with large offsets or plain ones: of each block the parts.
+    """Yield the blocks of a table in `table.arrow_schema`, text with any offsets, each as an iterator of its parts.
 
-    A part is made when it is asked for, by whoever asks: blocks can be made side by side. Raises ValueError for text in
-    a column of UUIDs that is none.
+    A part is encoded in the thread that asks for it, so blocks can be encoded in parallel. Raises ValueError for text
+    in a column of UUIDs that is not a UUID.
     """
     if not content.num_rows:
         return
@@ -76,7 +75,7 @@ def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]
 
 
 def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -> Iterator[Buffer]:
-    """The parts of a block of the rows that are given when the first of them is asked for."""
+    """Yield the parts of a block; `in_order` returns its rows when the first part is asked for."""
     rows = in_order()
     yield _number(len(values)) + _number(len(rows))
     for column, each in zip(table.columns, values, strict=True):
@@ -86,28 +85,28 @@ def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -
 
 @dataclass(frozen=True)
 class Partitions:
-    """Rows beside those of their partition: a row's place is where its number stands in `rows`."""
+    """Rows grouped by partition: a row's place is the position of its number in `rows`."""
 
     rows: Int64s
     each: NDArray[np.uint16]
     """The partition of each row."""
     firsts: Int64s
-    """The place where each partition begins; some have no rows."""
+    """The place where each partition begins; a partition may be empty."""
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """The places where each partition that has rows begins and ends."""
+        """The places where each partition that is not empty begins and ends."""
         places = [*self.firsts.tolist(), len(self.rows)]
         return [(first, end) for first, end in pairwise(places) if first < end]
 
     @classmethod
     def one(cls, count: int) -> Self:
-        """All rows as they are."""
+        """Return one partition of all rows in their order."""
         return cls(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
 
     @classmethod
     def of(cls, content: pa.Table, table: Table) -> Self:
-        """Partitions by month, or all rows as one."""
+        """Return the partitions by month, or one of all rows."""
         count = content.num_rows
         if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
             return cls.one(count)
@@ -122,30 +121,30 @@ class Partitions:
 def rows_in_order(
     content: pa.Table, table: Table, partitions: Partitions, values: list[Values], first: int, end: int
 ) -> Int64s:
-    """The places of these rows of a partition in the order that the server stores them in."""
+    """Return the places of these rows of a partition in the table's sort order."""
     rows, starts = np.arange(end - first), np.zeros(end - first, np.bool_)
     starts[0] = True
-    by_name, told_apart = dict(zip(table.column_names, values, strict=True)), True
+    by_name, distinct = dict(zip(table.column_names, values, strict=True)), True
     for name in table.clickhouse_order:
         levels = by_name[name].levels(first, end)
         for level in levels:
             sort_runs(level, rows, starts)
-        told_apart = bool(levels) and not isinstance(by_name[name], Texts)
-        if not told_apart or starts.all():
+        distinct = bool(levels) and not isinstance(by_name[name], Texts)
+        if not distinct or starts.all():
             break
     rows += first
-    if not told_apart:
+    if not distinct:
         _sort_ties(content, table, partitions, rows, starts)
     return rows
 
 
 def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: Int64s, starts: Any) -> None:
-    """Put rows that are not told apart yet, each run of them in its place, in order by the whole key."""
-    # A run that has but one row ends where it starts.
+    """Sort each run of rows that are still tied by the whole key."""
+    # A run of one row ends where it starts.
     places = np.flatnonzero(~(starts & np.append(starts[1:], True)))
     if len(places):
         tied = content.select(table.clickhouse_order).take(pa.array(partitions.rows.take(rows.take(places))))
-        place = f"place of {table.column_names}"  # which no column is called
+        place = f"place of {table.column_names}"  # not a column's name
         frame = pl.from_arrow(tied.append_column(place, pa.array(np.arange(len(places)))))
         assert isinstance(frame, pl.DataFrame)
         by_key = in_clickhouse_order(frame, table)[place].to_numpy()
@@ -153,32 +152,32 @@ def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: In
         rows[places] = rows[places[by_key[np.argsort(runs[by_key], kind="stable")]]]
 
 
-# The values of columns, by their places
+# The values of columns, by place
 
 
 class Values(Protocol):
-    """The values of a column, which travel as a type of ClickHouse."""
+    """The values of a column, encoded as a type of ClickHouse."""
 
     @property
     def kind(self) -> str:
-        """The type."""
+        """The name of the type."""
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """The bytes of rows."""
+        """Return the bytes of these rows."""
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Of a partition numbers in whose order its values are, one after the other; none where there are no such."""
+        """Return sort keys of a range of places, the most significant first; empty if there are none."""
 
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
-    """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
+    """Return the values of a column of Arrow. Raises ValueError for text that is not a UUID."""
     array, kind = one_piece(content, column.name), column.clickhouse_type
     texts = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:
             return Dictionary.of_array(kind, keys, partitions, nullable=column.nullable)
-    if column.low_cardinality:  # which the server makes of it
+    if column.low_cardinality:  # the server builds the dictionary
         kind = kind.removeprefix("LowCardinality(").removesuffix(")")
     values: Values
     if texts:
@@ -193,17 +192,17 @@ def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Valu
 
 @dataclass(frozen=True)
 class Fixed:
-    """Values that have as many bytes each as their type."""
+    """Values of a fixed size."""
 
     kind: str
     values: Numbers
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """As `Values`."""
+        """Return the bytes of these rows."""
         return [self.values.take(rows, axis=0)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Whole numbers are in their own order."""
+        """Return integers as their own sort keys."""
         if self.values.dtype.kind not in "iu" or self.kind.startswith("Decimal"):
             return []
         if self.values.dtype.kind == "u":
@@ -220,17 +219,17 @@ class Uuids:
     low: Keys
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """As `Values`."""
+        """Return the bytes of these rows."""
         return [np.stack([self.high.take(rows), self.low.take(rows)], axis=1)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """The second half goes first: https://clickhouse.com/docs/sql-reference/data-types/uuid."""
+        """Return the halves, the second first: https://clickhouse.com/docs/sql-reference/data-types/uuid."""
         return [self.low[first:end], self.high[first:end]]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts, or bytes: the data, and where each begins and the last one ends."""
+    """Texts or bytes: the data and the offsets."""
 
     kind: str
     data: Bytes
@@ -238,7 +237,7 @@ class Texts:
 
     @classmethod
     def of_array(cls, kind: str, array: pa.Array, partitions: Partitions) -> Self:
-        """Of a column whose rows are not beside those of their partition yet."""
+        """Return the texts of a column, grouped by partition."""
         data, offsets = text_buffers(array)
         if len(partitions.firsts) == 1:
             return cls(kind, data, offsets)
@@ -249,14 +248,14 @@ class Texts:
         return cls(kind, for_reading(near), for_reading(places))
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """Each text behind its length."""
+        """Return the texts of these rows, each after its length."""
         size = texts_bytes(self.data, self.offsets, rows)
         out = np.empty(size + MOST_LENGTH_BYTES * len(rows) + int(WORD_SLACK), np.uint8)
         words = words_of_eight(self.data), words_of_eight(out)
         return [out[: write_texts(self.data, words[0], self.offsets, rows, out, words[1])]]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """By their first bytes, which do not tell all of them apart."""
+        """Return the first bytes of the texts, which leaves ties."""
         keys = np.empty(end - first, np.uint64)
         first_bytes(self.data, self.offsets[first : end + 1], keys)
         return [keys]
@@ -264,17 +263,17 @@ class Texts:
 
 @dataclass(frozen=True)
 class Dictionary:
-    """LowCardinality: what stands before the number of rows, and for each row the number of its key."""
+    """A LowCardinality column: the header with the keys, and the number of each row's key."""
 
     kind: str
     head: bytes
     indexes: Numbers
     ranks: Keys | None
-    """Of the keys; None where there may be NULL."""
+    """The ranks of the keys; None if the column is nullable."""
 
     @classmethod
     def of_array(cls, kind: str, keys: pa.DictionaryArray, partitions: Partitions, *, nullable: bool) -> Self:
-        """Of a column of texts; the first key of a nullable one stands for NULL."""
+        """Return the dictionary of a column of text; the first key of a nullable column stands for NULL."""
         texts, indexes, ranks = keys.dictionary, np.asarray(keys.indices.fill_null(0)), None
         if nullable:
             texts = pa.concat_arrays([pa.array([""], texts.type), texts])
@@ -287,51 +286,51 @@ class Dictionary:
         return cls(kind, head, indexes.astype(f"<u{1 << width}").take(partitions.rows), ranks)
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """As `Values`."""
+        """Return the bytes of these rows."""
         return [self.head, np.array([len(rows)], "<u8"), self.indexes.take(rows)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """By the ranks of their keys."""
+        """Return the ranks of the rows' keys."""
         return [] if self.ranks is None else [self.ranks.take(self.indexes[first:end])]
 
 
 @dataclass(frozen=True)
 class Nullable:
-    """Values some of which may be NULL: a byte for each row says which."""
+    """Values some of which are NULL: those with a 1 in `nulls`."""
 
     kind: str
     values: Values
     nulls: Bytes
 
     def of(self, rows: Int64s) -> list[Buffer]:
-        """As `Values`."""
+        """Return the bytes of these rows."""
         return [self.nulls.take(rows), *self.values.of(rows)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """None: a table has NULL in its order only where its settings say so."""
+        """Return no sort keys: only special settings allow NULL in a sorting key."""
         del first, end
         return []
 
 
-# What Arrow has, as numbers
+# Arrow's values as numbers
 
 
 WIDE = {
     pa.string(): pa.large_string(), pa.string_view(): pa.large_string(), pa.large_string(): pa.large_string(),
     pa.binary(): pa.large_binary(), pa.binary_view(): pa.large_binary(), pa.large_binary(): pa.large_binary(),
 }  # fmt: skip
-"""Of types of text and bytes that with offsets which reach over all of a column."""
+"""The type with 64-bit offsets of each type of text or bytes."""
 
 
 def one_piece(content: pa.Table, name: str) -> pa.Array:
-    """A column in one piece, text with offsets that reach over all of it."""
+    """Return a column as one array, text with 64-bit offsets."""
     column = content.column(name)
     column = column.cast(WIDE.get(column.type, column.type))
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _fixed(column: Column, array: pa.Array) -> Numbers:
-    """Values as ClickHouse has them: a number for each row, of a long decimal two."""
+    """Return values in ClickHouse's binary form: a number for each row, two for a long decimal."""
     if column.type is ColumnType.BOOL:
         return _bits(array, array.buffers()[1])
     if column.type is ColumnType.DECIMAL:  # https://clickhouse.com/docs/sql-reference/data-types/decimal
@@ -345,7 +344,7 @@ def _fixed(column: Column, array: pa.Array) -> Numbers:
 
 
 def _enumerated(column: Column, array: pa.Array) -> Numbers:
-    """The number of each text in its enum, which begins with 1; raises ValueError for a text that it does not have."""
+    """Return the number of each text in its enum, from 1 on; raises ValueError for unknown text."""
     places = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
     if places.null_count > array.null_count:
         check_enum(array, column)
@@ -354,7 +353,7 @@ def _enumerated(column: Column, array: pa.Array) -> Numbers:
 
 
 def _uuids(array: pa.Array, name: str) -> Keys:
-    """Both halves of UUIDs that came as text, or as their bytes, as `uuid_halves` has them; raises ValueError."""
+    """Return both halves of UUIDs given as text or bytes; raises ValueError for text that is not a UUID."""
     if pa.types.is_fixed_size_binary(array.type):
         raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
         return np.ascontiguousarray(raw.T, np.uint64)
@@ -365,35 +364,35 @@ def _uuids(array: pa.Array, name: str) -> Keys:
 
 
 def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
-    """Both halves of UUIDs as text, [half, row], 0 for NULL; and the first row that is no such text, or -1."""
+    """Return both halves of UUIDs as [half, row], 0 for NULL, and the first row that is not a UUID, or -1."""
     halves = np.zeros((2, len(array)), np.uint64)
     data, offsets = text_buffers(array)
     return halves, parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
 
 
 def _numbers(array: pa.Array) -> Numbers:
-    """The values of an array, whatever stands under NULL."""
-    kind = "f" if pa.types.is_floating(array.type) else "i"  # dates and moments are whole numbers
+    """Return the values of an array, arbitrary ones at NULL."""
+    kind = "f" if pa.types.is_floating(array.type) else "i"  # dates and timestamps are integers
     kind = "u" if pa.types.is_unsigned_integer(array.type) else kind
     values = np.frombuffer(array.buffers()[1], f"<{kind}{array.type.bit_width // 8}")
     return values[array.offset : array.offset + len(array)]
 
 
 def nulls_of(array: pa.Array) -> Bytes:
-    """1 where NULL is."""
+    """Return 1 for each row that is NULL, else 0."""
     if not array.null_count:
         return np.zeros(len(array), np.uint8)
     return 1 - _bits(array, array.buffers()[0])
 
 
 def _bits(array: pa.Array, buffer: pa.Buffer) -> Bytes:
-    """A bitmap of an array, a byte for each row."""
+    """Return a bitmap of an array as one byte per row."""
     end = array.offset + len(array)
     return np.unpackbits(np.frombuffer(buffer, np.uint8), count=end, bitorder="little")[array.offset :]
 
 
 def _number(value: int) -> bytes:
-    """A LEB128 number."""
+    """Return a LEB128 number."""
     parts = bytearray()
     while value > 127:  # noqa: PLR2004  what seven bits hold
         parts.append(value & 127 | 128)
@@ -402,6 +401,6 @@ def _number(value: int) -> bytes:
 
 
 def _text(value: str | bytes) -> bytes:
-    """A text behind its length."""
+    """Return a text after its length."""
     raw = value.encode() if isinstance(value, str) else value
     return _number(len(raw)) + raw

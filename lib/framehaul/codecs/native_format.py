@@ -1,7 +1,7 @@
-"""ClickHouse's Native format as Arrow record batches with string views, decoded by loops that numba compiles.
+"""Decoding of ClickHouse's Native format into Arrow record batches with string views, by compiled loops.
 
-Columns are decoded while the server still writes those behind them, from memory that is used again for the next ones:
-what bounds such a read is the kernel, which has to find and zero each page of memory that is new.
+Columns are decoded while the server writes the next ones, from memory that is reused: such a read is bound by the
+kernel, which has to find and zero each new page of memory.
 
 The format: https://clickhouse.com/docs/interfaces/formats/Native, of a SELECT of a table's own columns.
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from framehaul.data.text import Bytes, Int32s
 
 SCRATCH_BYTES = 4 << 20
-"""Room for what was received and is not decoded yet, at first."""
+"""The initial size of the buffer of received bytes."""
 READ_BYTES = 1 << 18
-"""Bytes asked for at once where the end of a column is not known."""
+"""Bytes read at once where the end of a column is not known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 
 NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
@@ -46,24 +46,24 @@ INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
 class Body(Protocol):
-    """A response, read straight into memory."""
+    """A response that can be read into a buffer."""
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill some of the buffer and say how much; 0 at the end."""
+        """Fill a part of the buffer and return its length; 0 at the end."""
 
 
 def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa.Table:
-    """All blocks of a body whose columns are those of the table, in `table.arrow_view_schema`, or in the given schema.
+    """Return all blocks of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
 
-    Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
-    text that is not UTF-8.
+    Raises ValueError, with the position, if the body ends inside a block, has other columns, is damaged, or has text
+    that is not UTF-8.
     """
     schema = schema or table.arrow_view_schema
     return pa.Table.from_batches(read_blocks(body, table, schema), schema)
 
 
 def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The blocks of a body one after the other, each decoded when it is asked for. Raises as `read_native` does."""
+    """Yield the blocks of a body, decoded one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
     source, rows = Source(body), 0
     while not source.at_end():
@@ -76,9 +76,9 @@ def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.Reco
 
 
 def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> list[pa.RecordBatch]:
-    """The next block in a schema, whose first row has this number, or nothing for one without rows.
+    """Return the next block, empty if it has no rows; errors count rows from `first_row`.
 
-    Raises ValueError for other columns, half a block, or damage.
+    Raises ValueError for other columns, an incomplete block, or damage.
     """
     columns, rows = source.number(), source.number()
     if columns != len(table.columns):
@@ -95,9 +95,9 @@ def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int =
 
 
 def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *, plain: bool = False) -> pa.Array:
-    """A column of so many rows, the first of which has this number; text and bytes `plain`, or as views.
+    """Return a column of a block, text and bytes `plain` or as views; errors count rows from `first_row`.
 
-    Raises ValueError when the body ends inside it, and for text that is not UTF-8.
+    Raises ValueError if the body ends inside it, and for text that is not UTF-8.
     """
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row)
@@ -129,10 +129,10 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
 def read_texts(
     source: Source, column: Column, rows: int, first_row: int, null: NDArray[np.bool_] | None, *, plain: bool
 ) -> list[Any]:
-    """The buffers of a column of text or bytes. Raises ValueError for text that is not UTF-8."""
+    """Return the buffers of a column of text or bytes. Raises ValueError for text that is not UTF-8."""
     data, starts, lengths = source.texts(rows)
     if null is not None:
-        lengths[null] = -1  # whatever stands there
+        lengths[null] = -1  # the values at NULL are arbitrary
     buffers, invalid = (joined if plain else views_of)(data, starts, lengths)
     if len(invalid) and column.type is not ColumnType.BYTES:
         start, row = starts[invalid[0]], int(invalid[0])
@@ -141,16 +141,16 @@ def read_texts(
 
 
 def checked(array: pa.Array, column: Column) -> pa.Array:
-    """The array. Raises ArrowInvalid, a ValueError, for numbers that are no value of the column's type."""
+    """Return the array. Raises ArrowInvalid, a ValueError, for numbers out of the range of the column's type."""
     if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # of more digits, or than a day
         array.validate(full=True)
     return array
 
 
 def decimals(source: Source, precision: int, rows: int) -> Bytes:
-    """Decimals as Arrow has them, in 128 bits; ClickHouse takes no more than the digits need.
+    """Return decimals in Arrow's 128 bits; ClickHouse stores them in as few bytes as their precision needs.
 
-    https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError when the body ends inside them.
+    https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError if the body ends inside them.
     """
     width = 4 if precision <= DIGITS_OF_32_BITS else 8 if precision <= DIGITS_OF_64_BITS else 16
     raw = source.take(width * rows)
@@ -161,7 +161,7 @@ def decimals(source: Source, precision: int, rows: int) -> Bytes:
 
 
 def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 0) -> pa.Array:
-    """A LowCardinality column of text, each row as its text. Raises ValueError as `read_column` does."""
+    """Return a LowCardinality column as text. Raises ValueError as `read_column` does."""
     version, flags, size = source.take(24).view("<u8").tolist()
     kind = flags & INDEX_TYPE
     if version != SHARED_DICTIONARIES or not flags & OWN_KEYS or flags & GLOBAL_DICTIONARY or kind >= len(INDEX_TYPES):
@@ -183,14 +183,14 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:
-    """A column of an enum, each row as its text, of which the server sends the number, from 1 on.
+    """Return an enum's column as text; the server sends numbers, from 1 on.
 
-    Raises ValueError for a number that the enum does not have, and when the body ends inside the column.
+    Raises ValueError for an unknown number, and if the body ends inside the column.
     """
     texts = [text.encode() for text in enum_values(column)]
     numbers = source.take(rows * enum_bytes(column)).view(f"<i{enum_bytes(column)}").astype(np.int32) - 1
     if null is not None:
-        numbers[null] = 0  # whatever stands there
+        numbers[null] = 0  # the values at NULL are arbitrary
     if (wrong := (numbers < 0) | (numbers >= len(texts))).any():
         raise ValueError(f"column {column.name} came with the number {numbers[wrong][0] + 1} of {len(texts)} texts")
     lengths = np.array([len(text) for text in texts], np.int32)
@@ -201,14 +201,14 @@ def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_]
 
 
 def enum_bytes(column: Column) -> int:
-    """What a value of an enum takes."""
+    """Return the size in bytes of an enum's value."""
     return 1 if column.types.clickhouse.startswith("Enum8") else 2
 
 
 class Source:
-    """Hands out a body piece by piece, each until the next one is asked for.
+    """A reader of a body in pieces, each valid until the next is read.
 
-    What it holds is never more than twice what came, whatever a damaged body says of its length.
+    It never holds more than twice the received bytes, whatever lengths a damaged body claims.
     """
 
     def __init__(self, body: Body) -> None:
@@ -218,21 +218,21 @@ class Source:
 
     @property
     def place(self) -> int:
-        """How many bytes of the body were handed out."""
+        """The number of bytes read from the body."""
         return self._dropped + self._at
 
     def at_end(self) -> bool:
-        """Whether everything was handed out and nothing follows."""
+        """Return whether the body ends here."""
         return self._at == self._end and not self._receive(1)
 
     def take(self, length: int) -> Bytes:
-        """The next so many bytes. Raises ValueError when there are fewer."""
+        """Return the next `length` bytes. Raises ValueError if there are fewer."""
         self._have(length)
         self._at += length
         return self._data[self._at - length : self._at]
 
     def number(self) -> int:
-        """A LEB128 number. Raises ValueError when it is not whole, or is none that counts anything."""
+        """Return the next LEB128 number. Raises ValueError if it is incomplete or too long."""
         number, end = read_varint(self._data, self._at, self._end)
         while end < 0:
             if end == TOO_LONG:
@@ -243,15 +243,15 @@ class Source:
         return number
 
     def text(self) -> str:
-        """A text behind its length; what is not UTF-8 in it is shown as escapes."""
+        """Return the next text, which its length precedes; invalid UTF-8 is escaped."""
         return self.take(self.number()).tobytes().decode(errors="backslashreplace")
 
     def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
-        """The bytes of the next so many texts with slack behind them, where in there each starts, and its length.
+        """Return the bytes of the next `count` texts with SLACK after them, and each text's start and length.
 
-        Raises ValueError for more bytes than can be pointed into.
+        Raises ValueError for more bytes than offsets can address.
         """
-        self._have(count)  # each has a length, of a byte at least
+        self._have(count)  # each has a length of at least one byte
         starts, lengths = np.empty((2, count), np.int32)
         done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
         while done < count and not wrong:
@@ -266,7 +266,7 @@ class Source:
         return self._data[self._at - size : self._at + len(SLACK)], starts, lengths
 
     def _have(self, length: int) -> None:
-        """Receive until so many bytes are there. Raises ValueError when there are fewer."""
+        """Receive until `length` bytes are held. Raises ValueError if there are fewer."""
         while self._end - self._at < length:
             self._more(length - (self._end - self._at))
 
@@ -275,7 +275,7 @@ class Source:
             raise ValueError("the body ends inside a block")
 
     def _receive(self, length: int) -> bool:
-        """Receive something, at best so many bytes and more; makes room where there is too little."""
+        """Receive some bytes, about `length` or more, after making room; return False at the end."""
         if self._room() < length:
             rest = self._data[self._at : self._end]
             if 2 * len(rest) > len(self._data) - len(SLACK):  # more than half is held: twice the space

@@ -1,4 +1,4 @@
-"""Documents of JSON that PostgreSQL's jsonb keeps as they are, and what is nested in Arrow as such documents.
+"""Checks that PostgreSQL's jsonb keeps a JSON document unchanged, and Arrow's nested values as such documents.
 
 https://www.postgresql.org/docs/18/datatype-json.html
 """
@@ -19,14 +19,14 @@ from framehaul.data.schema import NESTED, Table
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""The escape of U+0000, which is not itself escaped."""
+"""The escape of U+0000, if its backslash is not itself escaped."""
 FEW_DIGITS = 1_000
 MOST_BEFORE_POINT, MOST_BEHIND_POINT = 131_072, 16_383
-"""Digits of PostgreSQL's `numeric`, which numbers of its documents are."""
+"""The digits of PostgreSQL's `numeric` before and behind the point; numbers in jsonb are of that type."""
 
 
 def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, ValueError] | None:
-    """The row of the first document that a check raises ValueError for, and that; None where it takes all."""
+    """Return the row and the error of the first document for which `check` raises ValueError; None if there is none."""
     for row, one in enumerate(column):
         if one is not None:
             try:
@@ -37,21 +37,21 @@ def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -
 
 
 def check_document(text: str) -> None:
-    """Raises ValueError for what is no JSON, and what jsonb refuses or changes: equal keys, -0, U+0000, half a pair."""
+    """Raise ValueError for text that is not JSON, or that jsonb refuses or changes: equal keys, -0, U+0000."""
     try:
         value = json.loads(
             text, object_pairs_hook=each_key_once, parse_int=digits, parse_float=digits, parse_constant=no_number
         )
     except RecursionError as error:
         raise ValueError("nested too deeply to be read") from error
-    if "\\u" in text:  # else nothing stands in it that JSON has to escape
-        written = json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    if "\\u" in text:  # only then can it hold U+0000 or a surrogate
+        written = json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair cannot be encoded
         if ESCAPED_NUL.search(written):
             raise ValueError("it holds \\u0000, which jsonb does not have: take it out")
 
 
 def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these pairs; raises ValueError for a key that is there twice, of which jsonb keeps the last."""
+    """Return the object of these pairs; raises ValueError for a repeated key, of which jsonb keeps the last."""
     each = dict(pairs)
     if len(each) < len(pairs):
         raise ValueError(f"of the keys {', '.join(key for key, _ in pairs)} one is there twice: drop one")
@@ -59,12 +59,12 @@ def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def no_number(text: str) -> None:
-    """Raises ValueError for NaN and the infinities, which Python would take."""
+    """Raise ValueError for NaN and infinity, which Python's parser accepts."""
     raise ValueError(f"{text} is no JSON: write null")
 
 
 def digits(text: str) -> str:
-    """A number as it is written; raises ValueError for -0, whose sign jsonb does not keep, and for what is no numeric.
+    """Return a number unchanged; raises ValueError for -0, whose sign jsonb drops, and for too many digits.
 
     https://www.postgresql.org/docs/18/datatype-numeric.html
     """
@@ -78,7 +78,7 @@ def digits(text: str) -> str:
 
 
 def with_documents(content: pa.Table, table: Table) -> pa.Table:
-    """The content with what is nested as documents; raises ValueError, naming column and row, as `documents` does."""
+    """Return the content with nested columns as documents; raises ValueError as `documents` does."""
     for name in table.columns_of(*NESTED):
         at, values = content.column_names.index(name), content.column(name)
         if pa.types.is_nested(values.type):
@@ -87,7 +87,7 @@ def with_documents(content: pa.Table, table: Table) -> pa.Table:
 
 
 def without_documents(content: pa.Table, table: Table) -> pa.Table:
-    """The content with documents as what is nested in the table; raises ValueError for one that is no such value."""
+    """Return the content with documents as nested columns; raises ValueError for a document that is not of the type."""
     for column in table.columns:
         if column.type in NESTED and content.schema.field(column.name).type in TEXTS:
             texts, kind = content.column(column.name).to_pylist(), column.types.arrow
@@ -101,10 +101,9 @@ def without_documents(content: pa.Table, table: Table) -> pa.Table:
 
 
 def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Structs, maps and lists as JSON, in which each field of a struct is; what JSON has no type for is text.
+    """Return structs, maps and lists as JSON with all fields of a struct; types that JSON lacks are text.
 
-    Raises ValueError, naming column and row, for what jsonb refuses or changes, such as NaN and a key that is there
-    twice.
+    Raises ValueError, naming column and row, for values that jsonb refuses or changes, such as NaN and repeated keys.
     """
     texts = list[str | None]()
     for row, value in enumerate(values):
@@ -116,7 +115,7 @@ def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def document(value: pa.Scalar) -> str | None:
-    """A struct, a map or a list as JSON; raises ValueError for what jsonb refuses or changes."""
+    """Return a struct, a map or a list as JSON; raises ValueError for values that jsonb refuses or changes."""
     if not value.is_valid:
         return None
     try:

@@ -1,4 +1,4 @@
-"""When two columns hold the same values, to the bit, whatever dtypes a path gave them; and how a difference is told."""
+"""Bitwise comparison of columns, whatever dtypes a technique returned, and the description of a difference."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ TIMESTAMP = (
 SHOWN_CHARACTERS = 40
 DAY_NANOSECONDS = 86_400 * 10**9
 WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
-"""Types of which two texts may be one value."""
+"""Types in which different texts may be the same value."""
 EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
-"""For numbers of any number of digits."""
+"""A decimal context without limits."""
 
 
 class Difference(NamedTuple):
-    """The first value that is another than was sent."""
+    """The first value that differs from what was sent."""
 
     column: str
     row: int
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """What became of the value, in one short line: `NULL became 0`; with types where nothing else tells them."""
+        """The change in one short line: `NULL became 0`; with the types where the values look alike."""
         sent, received = _shown(self.sent), _shown(self.received)
         kinds = [type(self.sent).__name__, type(self.received).__name__]
         if sent == received and kinds[0] != kinds[1]:
@@ -63,70 +63,70 @@ class Difference(NamedTuple):
 
 
 class Content:
-    """The columns of a table in the form in which they are compared.
+    """The columns of a table, in the dtypes in which they are compared.
 
-    `frame` has each value in the dtype of its column's type, timestamps in UTC; `odd` has, by column and row, the
-    values that are none of the type, which are NULL in the frame.
+    `frame` holds each value in the dtype of its column's type, timestamps in UTC. `misfits` holds, by column and row,
+    the values that are not of the type; they are NULL in the frame.
     """
 
-    def __init__(self, frame: pl.DataFrame, odd: Mapping[str, Mapping[int, object]]) -> None:
-        self.frame, self.odd = frame, {name: values for name, values in odd.items() if values}
+    def __init__(self, frame: pl.DataFrame, misfits: Mapping[str, Mapping[int, object]]) -> None:
+        self.frame, self.misfits = frame, {name: values for name, values in misfits.items() if values}
 
     def __len__(self) -> int:
         return len(self.frame)
 
     @cached_property
     def fingerprint(self) -> int:
-        """`content_fingerprint` of the frame, which for what was sent is asked for again and again."""
+        """The `content_fingerprint` of the frame; that of the sent content is needed again and again."""
         return content_fingerprint(self.frame)
 
     def value(self, column: str, row: int) -> object:
-        """A value as Python has it; a moment or a day as one that any year has."""
-        return self.odd.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
+        """Return a Python value; a timestamp or date as a type of ours, which any year fits."""
+        return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
 
     def only(self, column: str) -> Content:
-        """One of its columns."""
-        return Content(self.frame.select(column), {column: self.odd.get(column, {})})
+        """Return one column as content of its own."""
+        return Content(self.frame.select(column), {column: self.misfits.get(column, {})})
 
     def in_order(self, key: Sequence[str]) -> Content:
-        """The rows in the order of a key; without one, in an order that depends on nothing but what is in them."""
-        if key and not self.odd:
+        """Return the rows sorted by a key; without a key, in an order that depends on their values alone."""
+        if key and not self.misfits:
             return Content(self.frame.sort(key), {})
         rows = self.frame.select(pl.arg_sort_by(key)).to_series() if key else _hashes(self.frame).arg_sort()
-        odd = {name: {at: values[row] for at, row in enumerate(rows) if row in values}
-               for name, values in self.odd.items()}  # fmt: skip
-        return Content(self.frame[rows], odd)
+        misfits = {name: {at: values[row] for at, row in enumerate(rows) if row in values}
+               for name, values in self.misfits.items()}  # fmt: skip
+        return Content(self.frame[rows], misfits)
 
 
 def content_of(
     received: pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch, columns: Iterable[Column], *, nan_is_null: bool
 ) -> Content:
-    """The columns of what was received; where a path gives a value in a dtype that says the same, it is that value.
+    """Return received columns in the dtypes in which they are compared, where a dtype represents the same values.
 
     A UUID may be its 16 bytes, a date its ISO text or the midnight it begins with, an integer a whole float. JSON is
-    the document: white space and the order of keys say nothing, every digit and a key that is there twice do. pandas
-    often has one mark for NaN and NULL: `nan_is_null` says that it is NULL in columns that may hold it.
+    the document: white space and the order of keys are ignored, digits and repeated keys are not. pandas often has one
+    representation of NaN and NULL: with `nan_is_null` it is NULL in nullable columns.
     """
     converted = {
         column.name: _values(received[column.name], column, nan_is_null=nan_is_null and column.nullable)
         for column in columns
     }
     frame = pl.DataFrame([typed.alias(name) for name, (typed, _) in converted.items()])
-    return Content(frame, {name: odd for name, (_, odd) in converted.items()})
+    return Content(frame, {name: misfits for name, (_, misfits) in converted.items()})
 
 
 def other_shape(names: Sequence[str], rows: int, sent_names: Sequence[str], sent_rows: int) -> str | None:
-    """What is wrong with names and order of columns, or the number of rows; None when they are what was sent."""
+    """Return how names or order of columns, or the number of rows, differ from what was sent; None if they do not."""
     if list(names) != list(sent_names):
         return f"columns are {', '.join(map(str, names))}"
     return None if rows == sent_rows else f"{rows} rows instead of {sent_rows}"
 
 
 def first_difference(sent: Content, received: Content) -> Difference | None:
-    """Where the rows, each in its place, first differ, column by column; both have as many."""
+    """Return the first difference, column by column, between the same number of rows in the same order."""
     for name in sent.frame.columns:
         differs = _bits(sent.frame[name]).ne_missing(_bits(received.frame[name]))
-        rows = {*sent.odd.get(name, ()), *received.odd.get(name, ())}
+        rows = {*sent.misfits.get(name, ()), *received.misfits.get(name, ())}
         rows = {row for row in rows if not same(sent.value(name, row), received.value(name, row))}
         if differs.any() and (first := differs.arg_max()) is not None:
             rows.add(first)
@@ -136,38 +136,38 @@ def first_difference(sent: Content, received: Content) -> Difference | None:
 
 
 def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]) -> str | None:
-    """What differs when rows may change places: a value that is none of its type, or the columns; None if nothing."""
-    for name, values in received.odd.items():
+    """Return the difference if the order of rows is ignored: a misfit, or the columns that differ; None if equal."""
+    for name, values in received.misfits.items():
         row, value = next(iter(values.items()))
-        if not sent.odd:
+        if not sent.misfits:
             return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
-    # Sorting takes longer than all else: rows may have come as they were sent, or hash to the same sum.
+    # Sorting takes longer than everything else: rows may arrive in the order sent, or have the same fingerprint.
     if first_difference(sent, received) is None:
         return None
-    whole = not (sent.odd or received.odd) and sent.frame.schema == received.frame.schema
+    whole = not (sent.misfits or received.misfits) and sent.frame.schema == received.frame.schema
     if whole and sent.fingerprint == received.fingerprint:
         return None
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:
         return None
-    # Without a key one value puts its whole row elsewhere: each column is compared by itself.
+    # Without a key one wrong value moves its whole row: each column is compared by itself.
     columns = [(sent.only(name), received.only(name)) for name in sent.frame.columns]
     pairs = columns if key else [(left.in_order(()), right.in_order(())) for left, right in columns]
     return differs_in(first.column for left, right in pairs if (first := first_difference(left, right)))
 
 
 def differs_in(columns: Iterable[str]) -> str:
-    """How a difference is told where rows may change places; no column differs when values are in others' rows."""
+    """Return the description of a difference in these columns; without any, values were combined into other rows."""
     return f"content differs in {', '.join(columns) or 'how values are combined into rows'}"
 
 
 def content_fingerprint(*frames: pl.DataFrame) -> int:
-    """A sum over rows: the same for the same rows in any order and in any number of frames."""
+    """Return a sum over rows: the same for the same rows in any order and in any number of frames."""
     return sum(int(_hashes(frame).to_numpy().sum(dtype=np.uint64)) for frame in frames) % 2**64
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two values of Python are one: True is not 1, nor is 1 the float 1.0."""
+    """Return whether two Python values are equal and of one type: True is not 1, nor is 1 the float 1.0."""
     return type(left) is type(right) and left == right
 
 
@@ -176,7 +176,7 @@ def _hashes(frame: pl.DataFrame) -> pl.Series:
 
 
 def _bits(values: pl.Series) -> pl.Series:
-    """Floats as their bits, or -0.0 and 0.0 would be one; NaN is NaN whatever its payload."""
+    """Return floats as their bits, which distinguish -0.0 from 0.0; NaN is NaN whatever its payload."""
     if isinstance(values.dtype, pl.List):
         inner: Any = values.dtype.inner
         bits = BITS.get(type(inner))
@@ -215,7 +215,7 @@ def _shown(value: object) -> str:
 
 
 def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
-    """A column in the dtype of its type, and by their rows the values that are none of it."""
+    """Return a column in the dtype of its type, and by row the values that are not of the type."""
     if column.type in NESTED:
         return _nested(values, column)
     if isinstance(values, pd.Series) and values.dtype != object:
@@ -231,11 +231,11 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
 
 
 def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
-    """As `_values`, of Python objects: those of each Python type are a column of one dtype."""
+    """Return `_values` of Python objects, which are converted together with others of the same Python type."""
     if column.type in ARRAYS:
         return _of_lists(values, column)
     typed = pl.repeat(None, len(values), dtype=_dtype(column), eager=True)
-    odd: dict[int, object] = {}
+    misfits: dict[int, object] = {}
     groups = _rows_by_type(values, has_nan=column.type in FLOATS and not nan_is_null)
     while groups:
         rows = groups.pop()
@@ -244,19 +244,19 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
             series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
         except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
             if len(rows) == 1:
-                odd[rows[0]] = values[rows[0]]
+                misfits[rows[0]] = values[rows[0]]
             groups += [[row] for row in rows] if len(rows) > 1 else []
         else:
             typed = series if len(rows) == len(values) else typed.scatter(rows, series)
-            odd |= {rows[at]: value for at, value in others.items()}
-    return typed, odd
+            misfits |= {rows[at]: value for at, value in others.items()}
+    return typed, misfits
 
 
 def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
-    """The rows of each Python type, without those of missing values; NaN is one unless the column has it."""
+    """Return the rows of each Python type without missing values; NaN is missing unless `has_nan`."""
     kinds = {*map(type, values)}
     if len(kinds) == 1 and not issubclass(next(iter(kinds)), (NoneType, type(pd.NaT), type(pd.NA), float)):
-        return [[*range(len(values))]]  # mostly: and to look at each value takes as long as to convert them
+        return [[*range(len(values))]]  # usual, and inspecting each value takes as long as converting them
     found = defaultdict[type, list[int]](list)
     for row, value in enumerate(values):
         nan = isinstance(value, float) and value != value  # noqa: PLR0124
@@ -266,7 +266,7 @@ def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
 
 
 def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, object]]:
-    """As `_values`, of Python objects in a column of lists."""
+    """Return `_values` of Python objects in a column of lists."""
     lists = [value if isinstance(value, list | tuple | np.ndarray) else None for value in values]
     flat = [each for value in lists if value is not None for each in value]
     typed, wrong = _of_objects(flat, column.element, nan_is_null=False)
@@ -279,14 +279,14 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
 
 
 def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
-    """Values as lists, of so many each, NULL where one is missing."""
+    """Return the values as lists of these lengths, NULL where one is missing."""
     offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
     lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing, pa.bool_()))
     return pl.Series(values=lists).cast(wanted)
 
 
 def _series(values: list[Any], column: Column) -> pl.Series:
-    """Python objects of one type, none of them missing; raises what Polars and Arrow raise when they have none such."""
+    """Return Python objects of one type, none missing, as a series; raises as Polars and Arrow do if they cannot."""
     match values[0]:
         case dict() | list() if column.type is ColumnType.JSON:
             values = [json.dumps(value) for value in values]
@@ -311,7 +311,7 @@ def _series(values: list[Any], column: Column) -> pl.Series:
 
 
 def _typed(series: pl.Series, column: Column) -> pl.Series:
-    """The values in the dtype of the column's type, NULL where one is no such value."""
+    """Return the values in the dtype of the column's type, NULL where a value is not of the type."""
     if isinstance(series.dtype, pl.Categorical | pl.Enum):
         series = series.cast(pl.String)
     wanted = _dtype(column)
@@ -334,7 +334,7 @@ def _dtype(column: Column) -> pl.DataType:
 
 
 def _lists(series: pl.Series, column: Column) -> pl.Series:
-    """The lists with each value in the dtype of its type, NULL where a list holds one that is none of it."""
+    """Return the lists with each element in the dtype of its type, NULL where an element is not of the type."""
     wanted, element = _dtype(column), column.element
     if isinstance(series.dtype, pl.Array):
         series = series.cast(pl.List(series.dtype.inner))
@@ -350,9 +350,9 @@ def _lists(series: pl.Series, column: Column) -> pl.Series:
 
 
 def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
-    """As `_values`, of what is nested, each value as a document, in one way of writing it: maps in the order of keys.
+    """Return `_values` of nested values as documents in one spelling, maps in the order of their keys.
 
-    One that came as a document, or in Python's objects, says the same where nothing of it is dropped.
+    A value that arrived as a document, or as Python objects, is the same value if nothing of it is dropped.
     """
     kind = column.types.arrow
     if isinstance(values, pl.Series) and values.dtype != pl.Object:
@@ -367,18 +367,18 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     try:
         return _compared(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
     except NOT_OF_THE_TYPE:
-        made, odd = list[pa.Array](), dict[int, object]()
+        made, misfits = list[pa.Array](), dict[int, object]()
     for row, value in enumerate(objects):
         try:
             made.append(nested_array([_parsed(value)], kind, texts=True))
         except NOT_OF_THE_TYPE:
-            odd[row] = value
+            misfits[row] = value
             made.append(pa.nulls(1, kind))
-    return _compared(pa.concat_arrays(made)), odd
+    return _compared(pa.concat_arrays(made)), misfits
 
 
 def _parsed(value: Any) -> Any:
-    """A document as its value, objects as their pairs; None for what stands for NULL; anything else as it is."""
+    """Return a document's value, objects as pairs; None for NA and NaN; any other value as it is."""
     if value is pd.NA or (isinstance(value, float) and value != value):  # noqa: PLR0124
         return None
     if isinstance(value, str | bytes):
@@ -387,7 +387,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _is_alike(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether Arrow casts from the one to the other without loss: they differ in how text and lists are laid out."""
+    """Return whether two types differ only in the layout of text and lists, which Arrow casts without loss."""
     if pa.types.is_map(kind) or pa.types.is_struct(kind):
         return (
             found.id == kind.id
@@ -410,7 +410,7 @@ def _fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _compared(values: pa.Array | pa.ChunkedArray) -> pl.Series:
-    """What is nested as documents, of which two are one text where they are one value, to the bit."""
+    """Return nested values as documents: the same text if and only if they are the same value, to the bit."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     frame = pl.DataFrame([pl.Series("value", values=_spelled(array))])
     documents = frame.select(
@@ -420,7 +420,7 @@ def _compared(values: pa.Array | pa.ChunkedArray) -> pl.Series:
 
 
 def _spelled(array: pa.Array) -> pa.Array:
-    """The array with what JSON does not have, or not to the bit, as text, and the entries of maps in order."""
+    """Return the array with values that JSON lacks, or rounds, as text, and the entries of maps sorted."""
     kind, missing = array.type, array.is_null()
     if pa.types.is_struct(kind):
         names = [kind.field(at).name for at in range(kind.num_fields)]
@@ -435,7 +435,7 @@ def _spelled(array: pa.Array) -> pa.Array:
 
 
 def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """How many entries each map has, and all of them: in each by their keys, those of equal keys as they come."""
+    """Return the number of entries of each map, and all entries, sorted by key within their map."""
     starts, ends = (np.asarray(each, np.int64) for each in (maps.offsets[:-1], maps.offsets[1:]))
     counts = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, ends - starts)
     rows = np.repeat(np.arange(len(maps)), counts)
@@ -446,7 +446,7 @@ def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
-    """The values in another dtype, NULL where they cannot be had back."""
+    """Return the values in another dtype, NULL where casting back gives another value."""
     cast = series.cast(wanted, strict=False)
     return _where(cast.cast(series.dtype, strict=False) == series, cast)
 
@@ -457,7 +457,7 @@ def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
 
 def _numbers(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     if wanted.is_float() and series.dtype.is_float():
-        # Of half the digits: a path may give it with all of a float's own, or as what is nearest to its text.
+        # A technique may return a Float32 with the digits of a Float64, or as the number nearest to its text.
         return series.cast(wanted) if wanted == pl.Float32 else None
     taken = series.dtype.is_integer() or (series.dtype.is_numeric() and wanted.is_integer())
     return _lossless(series, wanted) if taken else None
@@ -471,7 +471,7 @@ def _booleans(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 def _decimals(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     assert isinstance(wanted, pl.Decimal)
-    if series.dtype.is_float():  # as what it is in binary: 0.1 is not a tenth
+    if series.dtype.is_float():  # its binary value: 0.1 is not a tenth
         texts = [None if value is None else f"{Decimal(value):f}" for value in series]
         series = pl.Series(texts, dtype=pl.String)
     if series.dtype == pl.String:
@@ -489,7 +489,7 @@ def _texts(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
         return None
     try:
         return series.cast(pl.String)
-    except pl.exceptions.ComputeError:  # of all, for one that is no UTF-8
+    except pl.exceptions.ComputeError:  # one value that is not UTF-8 fails all of them
         return pl.Series([_decoded(value) for value in series], dtype=pl.String)
 
 
@@ -503,7 +503,7 @@ def _decoded(value: bytes | None) -> str | None:
 def _bytes(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
     if series.dtype != pl.String:
         return None
-    # PostgreSQL's text form of all bytes; one such value alone may be what was sent.
+    # If all values are in PostgreSQL's text form of bytes: a single one may be what was sent.
     return series.str.slice(2).str.decode("hex") if series.str.contains(HEX).all() else series.cast(pl.Binary)
 
 
@@ -514,7 +514,7 @@ def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
 
 
 def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """JSON in one way of writing it: keys in order, those that are there twice as they come, numbers by their value."""
+    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
     if isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
         series = series.ext.storage()  # text, as in a column without Arrow's name for it
     texts = _texts(series, wanted) if series.dtype == pl.Binary else series
@@ -524,7 +524,7 @@ def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The keys and values of an object."""
+    """The keys and values of a JSON object."""
 
 
 def _document(text: str) -> str | None:
@@ -538,11 +538,11 @@ def _document(text: str) -> str | None:
 
 
 class _Sign(str):
-    """What stands between values."""
+    """Punctuation between the values of a document."""
 
 
 def _written(document: Any) -> str:
-    """Without recursion, as documents may have more levels than Python has frames."""
+    """Return a document's spelling, without recursion: documents may be nested deeper than Python's stack."""
     written, left = list[str](), [document]
     while left:
         match left.pop():
@@ -567,8 +567,8 @@ def _written(document: Any) -> str:
 
 
 def _wide(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    """Numbers of any number of digits in one way of writing them: without a sign of zero and zeros at the end."""
-    if series.dtype.is_float():  # as what it is in binary
+    """Return numbers of any length in one spelling: zero has no sign, and trailing zeros are dropped."""
+    if series.dtype.is_float():  # its binary value
         texts = [f"{Decimal(value):f}" if value is not None and math.isfinite(value) else value for value in series]
         series = pl.Series([None if text is None else str(text) for text in texts], dtype=pl.String)
     if not (series.dtype.is_numeric() or series.dtype == pl.String):
@@ -583,7 +583,7 @@ def _decimal(text: str) -> str | None:
 
 
 def _addresses(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    """Addresses in one way of writing them; one with the whole of itself as its network is the address."""
+    """Return addresses in one spelling; a network of a single address is that address."""
     if series.dtype != pl.String:
         return None
     return pl.Series([None if text is None else _address(text) for text in series], dtype=pl.String)
@@ -622,13 +622,13 @@ def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 
 def _timestamps(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Timestamps from their text, or in another unit where nothing is cut off; those without a zone are in UTC."""
+    """Return timestamps from text, or in another unit if nothing is cut off; without a zone they are in UTC."""
     assert isinstance(wanted, pl.Datetime)
     if series.dtype == pl.String:
         parts = series.str.extract_groups(TIMESTAMP).struct.unnest()
         clock = parts["day"] + "T" + parts["clock"] + "." + parts["fraction"].fill_null("").str.pad_end(9, "0")
         offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
-        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # which reach further
+        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # whose range is larger
         moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
         whole = parts["fraction"].fill_null("").str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
         series = _where(whole, moments)
@@ -645,4 +645,4 @@ _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | Non
     ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
     ColumnType.DURATION: _durations, **dict.fromkeys(LONG_NUMBERS, _wide),
 }  # fmt: skip
-"""What else a value may be given as; numbers are compared as numbers."""
+"""Conversions from other dtypes that may represent a value; the default compares numbers."""

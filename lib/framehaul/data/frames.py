@@ -1,4 +1,4 @@
-"""Conversions between Arrow and dataframes that techniques share, without a Python object per value."""
+"""Conversions between Arrow and dataframes, and checks of their values, without a Python object per value."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnTy
 from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place
 
 BATCH_ROWS = 65_536
-"""Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
+"""Default rows per record batch: large enough to amortise the cost of a batch, small enough for caches."""
 UUID_BYTES = 16
 UUIDS = pd.ArrowDtype(pa.uuid())
-"""The dtype of pandas for UUIDs as Arrow's extension type has them."""
+"""The pandas dtype of Arrow's extension type for UUIDs."""
 FIRST_DAYS = -2_440_588
-"""4713 BC, by days since 1970: no server has dates before it."""
-OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-"""How many of a unit."""
+"""4713 BC in days since 1970: PostgreSQL has no earlier dates."""
+UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""Units of time in a day."""
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
-    """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
+    """Return the frame with its columns, matched by name, in the table's order; unchanged if they are.
 
-    Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
-    than once, for columns of several levels, for a field of Arrow's structs that the table does not have, and TypeError
-    for what is no dataframe, a lazy frame of Polars among them.
+    Raises ValueError with the names of columns that are missing, unknown or repeated, for columns of several levels,
+    and for an unknown field of Arrow's structs; TypeError for a lazy frame and for anything but a dataframe.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
@@ -66,7 +65,7 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
 
 
 def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The rows in the order of the table's sorting key as ClickHouse has it: UUIDs go by their second half.
+    """Return the rows in the order of ClickHouse's sorting key, which orders UUIDs by their second half.
 
     https://clickhouse.com/docs/sql-reference/data-types/uuid
     """
@@ -74,28 +73,30 @@ def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     for name in table.clickhouse_order:
         if name in uuids:
             text = pl.col(name).str.to_lowercase()
-            keys += [text.str.slice(19), text]  # where the second halves are the same, the first ones decide
+            keys += [text.str.slice(19), text]  # the first half decides between equal second halves
         else:
             keys.append(pl.col(name))
     return frame.sort(keys)
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
-    """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
+    """Return a pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
 
-    Raises ValueError for other columns than the table's, where a value does not fit its column, for NULL where there
-    may be none, and for text that is not UTF-8.
+    Raises ValueError for columns that differ from the table's, for a value that does not fit its column, for NULL in a
+    column that is not nullable, and for text that is not UTF-8.
     """
     frame = in_table_order(frame, table)
     try:
-        objects = {column.name: exact_objects(frame[column.name], column.types.arrow) for column in table.columns
-                   if column.type in (*ARRAYS, *NESTED) or _is_of_objects(frame[column.name], column)}  # fmt: skip
-        uuids = {name: pd.Series(uuid_text(pl.Series(values=pa.array(frame[name]))).to_list(), frame.index, dtype="str")
-                 for name in table.columns_of(ColumnType.UUID) if frame[name].dtype == UUIDS}  # fmt: skip
-        content = pa.Table.from_pandas(
-            frame.assign(**objects, **uuids), schema=table.arrow_schema, preserve_index=False
-        )
-    except UnicodeEncodeError as error:  # which does not say where
+        converted: dict[str, pd.Series[Any]] = {}
+        for column in table.columns:
+            values = frame[column.name]
+            if column.type in (*ARRAYS, *NESTED) or _is_truncated(values, column):
+                converted[column.name] = exact_objects(values, column.types.arrow)
+            elif column.type is ColumnType.UUID and values.dtype == UUIDS:
+                texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
+                converted[column.name] = pd.Series(texts, values.index, dtype="str")
+        content = pa.Table.from_pandas(frame.assign(**converted), schema=table.arrow_schema, preserve_index=False)
+    except UnicodeEncodeError as error:  # whose message does not name column and row
         raise surrogate_in(frame) from error
     for column in table.columns:
         stored = content.column(column.name)
@@ -105,24 +106,24 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     return validated(content)
 
 
-def _is_of_objects(values: pd.Series[Any], column: Column) -> bool:
-    """Whether Arrow might cut something off these values, which it does not of a dtype's, nor of those in `ROUNDED`."""
+def _is_truncated(values: pd.Series[Any], column: Column) -> bool:
+    """Return whether the values are objects of a type that Arrow truncates silently; `ROUNDED` is checked elsewhere."""
     kind = column.types.arrow
     cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
     return cut and values.dtype == object
 
 
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
-"""What Arrow makes of other numbers and of moments without a word: https://arrow.apache.org/docs/cpp/compute.html#casts"""
+"""Types to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
 def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
-    """What stands in a column of pandas that Arrow may have rounded; None where it has the table's dtype.
+    """Return the values of a pandas column that Arrow may round; None if it has the table's dtype.
 
-    Raises ValueError for objects that are of no one type.
+    Raises ValueError for objects of different types.
     """
     usual = str(values.dtype) in (column.types.pandas, column.types.pandas_nullable)
-    if usual and column.type is ColumnType.DATE:  # objects, and so are moments, of which Arrow keeps the day
+    if usual and column.type is ColumnType.DATE:  # objects, as are timestamps, of which Arrow keeps the date
         check_midnights(values)
     if usual or column.type not in ROUNDED:
         return None
@@ -133,7 +134,7 @@ def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
 
 
 def check_midnights(values: pd.Series[Any]) -> None:
-    """Raises ValueError for a moment among dates that is not the midnight which a day begins with."""
+    """Raise ValueError for a timestamp among dates that is not midnight."""
     if not any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
         return
     for row, value in enumerate(values):
@@ -142,17 +143,17 @@ def check_midnights(values: pd.Series[Any]) -> None:
 
 
 def in_polars(values: pa.ChunkedArray, name: str) -> pl.Series:
-    """The values as Polars has them; lists of one size as lists: with NULL, Polars 2.1.0 takes none out of a slice."""
+    """Return the values as a series; lists of one size as lists: Polars 2.1.0 fails to slice them with NULL."""
     fixed = pa.types.is_fixed_size_list(values.type)
     return pl.Series(name, values.cast(pa.list_(values.type.value_type)) if fixed else values)
 
 
 def check_kept(given: pl.Series, stored: pl.Series) -> None:
-    """Raises ValueError for a value that is another in the dtype that it is stored in."""
+    """Raise ValueError for a value that its conversion to the stored dtype changed."""
     if given.dtype in (stored.dtype, pl.Null):
         return
     try:
-        if given.dtype.is_nested():  # Arrow takes structs by their fields' names, and those that are missing for NULL
+        if given.dtype.is_nested():  # Arrow matches fields by name; missing ones are NULL
             back = pl.Series(stored.to_arrow().cast(given.to_arrow().type))
         else:
             back = stored.cast(given.dtype)
@@ -164,7 +165,7 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
 
 
 def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raises ValueError for text that is none of an enum, in lists as well, of an address or a long number."""
+    """Raise ValueError for text that is not of the column's enum, in lists as well, nor an address or long number."""
     if column.type in ARRAYS:
         check_forms(pc.list_flatten(values), column.element)
     check_enum(values, column)
@@ -173,7 +174,7 @@ def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
 
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raises ValueError for a text that the enum of a column does not have; of other columns nothing is asked."""
+    """Raise ValueError for text that is not a value of the column's enum; other columns pass."""
     if column.type is ColumnType.ENUM:
         texts = values.cast(pa.string())
         unknown = texts.filter(pc.invert(pc.is_in(texts, pa.array([*enum_values(column), None]))))
@@ -183,7 +184,7 @@ def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
 
 
 def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raises ValueError for text that is no number of a column of long ones; of other columns nothing is asked."""
+    """Raise ValueError for text that is not a number of the column's type; other columns pass."""
     if column.type in LONG_NUMBERS:
         for row, text in enumerate(values.to_pylist()):
             if text is not None and not is_wide(text, column):
@@ -195,13 +196,13 @@ ADDRESSES = {
     ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$",
     ColumnType.IPV6: "^[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*$",
 }
-"""What an address looks like; which of those of the second kind is none is for the servers to say."""
+"""Patterns of addresses; the servers validate IPv6 further."""
 
 
 def check_addresses(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raises ValueError for text that is no address of a column's version; of other columns nothing is asked.
+    """Raise ValueError for text that is not an address of the column's version; other columns pass.
 
-    Servers and drivers drop the length of a network, make an IPv6 of an IPv4, or 0.0.0.0 of what is empty.
+    Servers and drivers drop the length of a network, turn an IPv4 into an IPv6, or empty text into 0.0.0.0.
     """
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
@@ -211,7 +212,7 @@ def check_addresses(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
 
 
 def is_wide(text: str, column: Column) -> bool:
-    """Whether a text is a number that the type of the column holds, every digit of it."""
+    """Return whether the column's type holds the number in a text with every digit."""
     if column.type is ColumnType.WIDE_DECIMAL:
         precision, scale = map(int, re.findall(r"\d+", column.types.clickhouse))
         whole, _, fraction = text.removeprefix("-").partition(".")
@@ -222,13 +223,13 @@ def is_wide(text: str, column: Column) -> bool:
 
 
 def enum_values(column: Column) -> list[str]:
-    """The values of a column's enum."""
+    """Return the values of a column's enum."""
     kind: Any = column.types.polars
     return [*kind.categories]
 
 
 def surrogate_in(frame: pd.DataFrame) -> ValueError:
-    """What is said of half a surrogate pair, which Python's text may hold and UTF-8 does not have: where the first is.
+    """Return an error that names the first half of a surrogate pair, which Python's text may hold and UTF-8 cannot.
 
     https://docs.python.org/3/library/codecs.html#error-handlers
     """
@@ -243,13 +244,13 @@ def surrogate_in(frame: pd.DataFrame) -> ValueError:
 
 
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
-    """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views.
+    """Return a Polars frame as an Arrow table with plain strings, which every reader supports, not string views.
 
     Raises as `conform` does, and ValueError for text that is not UTF-8.
     """
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
-        # Polars has other units of time, dictionaries for enums, and bytes of any size.
+        # Polars has times in nanoseconds, dictionaries for enums, and bytes of any size.
         if column.innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
             try:
                 content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
@@ -259,10 +260,10 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
 
 
 def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the columns and dtypes of `table.polars_schema`, at no cost where it has them already.
+    """Return the frame in the columns and dtypes of `table.polars_schema`; unchanged if it has them.
 
-    Raises as `in_table_order` does, and ValueError where a value does not fit its column, and for NULL where there may
-    be none: some paths would store something else without a word.
+    Raises as `in_table_order` does, and ValueError for a value that does not fit its column and for NULL in a column
+    that is not nullable: some techniques would silently store another value.
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
@@ -287,7 +288,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def check_microseconds(times: pl.Series) -> None:
-    """Raises ValueError for nanoseconds in times of day, or in lists of them, which Polars has and no table here."""
+    """Raise ValueError for nanoseconds in times of day, or in lists of them: tables have microseconds."""
     flat = times if times.dtype == pl.Time else times.explode()
     if (flat.to_physical() % 1000 != 0).any():
         raise ValueError(
@@ -296,9 +297,9 @@ def check_microseconds(times: pl.Series) -> None:
 
 
 def in_form(values: pl.Series, column: Column) -> pl.Series:
-    """The values of a column where they are UUIDs as Polars takes Arrow's, or structs: as text, all fields in order.
+    """Return the values with UUIDs of 16 bytes as text, and structs with all fields in the column's order.
 
-    Raises ValueError for an enum, bytes of a fixed size and structs that hold what the column does not have.
+    Raises ValueError for values that are not of the column's enum or byte size, and for unknown fields.
     """
     wanted = column.types.polars
     if column.type is ColumnType.UUID and values.dtype == pl.Binary:
@@ -318,7 +319,7 @@ def in_form(values: pl.Series, column: Column) -> pl.Series:
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
-    """Raises ValueError for a field of structs that the type of a column does not have: Arrow's cast would drop it."""
+    """Raise ValueError for a struct's field that the column's type does not have: Arrow's cast would drop it."""
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         for field in found:
             if wanted.get_field_index(field.name) < 0:
@@ -333,7 +334,7 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
 
 
 def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
-    """Structs with their fields in order, by name, those that are missing NULL; raises ValueError for others."""
+    """Return structs with the wanted fields in order, NULL where missing; raises ValueError for unknown fields."""
     found, names = [*values.struct.fields], [field.name for field in wanted.fields]
     if found == names:
         return values
@@ -350,7 +351,7 @@ def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError for text that is not UTF-8: Polars takes what it is given for text, and writes it."""
+    """Raise ValueError for text that is not UTF-8, which Polars would write unchecked."""
     for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
         raw = frame[name].cast(pl.Binary)
         wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
@@ -359,9 +360,9 @@ def check_text(frame: pl.DataFrame, table: Table) -> None:
 
 
 def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
-    """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`.
+    """Return an Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`.
 
-    Raises ValueError for arrays that are not valid, unless `valid` says that whoever made them has seen to it.
+    Raises ValueError for invalid arrays; `valid` skips the check of arrays that are valid by construction.
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     columns: dict[str, Any] = {}
@@ -372,18 +373,18 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
                 f"column {column.name} holds NULL, which its dtype {column.pandas_dtype} would take for False or NaN"
             )
         if column.type is ColumnType.ENUM:
-            check_enum(values, column)  # pandas would make NULL of what is none of its values
+            check_enum(values, column)  # pandas would turn unknown values into NULL
             columns[column.name] = pd.Categorical(values.cast(pa.string()).to_pylist(), enum_values(column))
             continue
-        if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
+        if values.type != wanted and not pa.types.is_string(wanted):  # pandas accepts every layout of text
             values = values.cast(wanted)
-        # Through dtypes that have NULL where there is one, so that none turns an integer into a float on the way. For
-        # integers the column's own: pandas 3.1.1 makes those of Arrow-backed ones through floats (`reproductions`).
+        # Convert through nullable dtypes, so that no integer becomes a float on the way; integers through the column's
+        # own dtype, because pandas 3.1.1 converts Arrow-backed integers through floats (`reproductions`).
         whole = column.nullable and pa.types.is_integer(wanted)
         backed = (lambda _, column=column: pd.api.types.pandas_dtype(column.pandas_dtype)) if whole else pd.ArrowDtype
         series: Any = values.to_pandas(types_mapper=backed if column.nullable else None)
         if column.pandas_dtype == "object":
-            # numpy has no NULL beside integers: lists are Python's.
+            # numpy's integers have no NULL: lists are Python lists.
             objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
             series = pd.Series(objects, dtype=object)
         columns[column.name] = series.astype(column.pandas_dtype)
@@ -391,10 +392,10 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
 
 
 def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataFrame:
-    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text.
+    """Return an Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become text.
 
-    Extension types become what they are stored as, which for ADBC's numeric is its text. Raises ValueError for arrays
-    that are not valid, unless `valid` says that whoever made them has seen to it.
+    Extension types become their storage type, which for ADBC's numeric is text. Raises ValueError for invalid arrays;
+    `valid` skips the check of arrays that are valid by construction.
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
@@ -406,9 +407,9 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
 
 
 def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
-    """What an extension type is stored as, inside lists, structs and maps as well, whose decimals have 16 bytes then.
+    """Return the storage type of extension types, in nested types as well, whose decimals get 16 bytes.
 
-    Of smaller ones in there Polars makes a column that panics, or holds other numbers, once it is used.
+    Smaller decimals in nested types become a Polars column that panics or holds other numbers when it is used.
     """
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -426,9 +427,9 @@ def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
-    """The table with its columns of bytes as such, and lists of them.
+    """Return the table with columns of bytes, and lists of them, as binary.
 
-    ClickHouse has one type for them and for text, and calls it text.
+    ClickHouse has one type for bytes and text, and exports it as text.
     """
     for column in table.columns:
         if column.innermost.type is not ColumnType.BYTES:
@@ -442,7 +443,7 @@ def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
 
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes in place of text, in lists as well."""
+    """Return the type with binary in place of strings, in lists as well."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
         return make(as_bytes(kind.value_type))
@@ -450,10 +451,10 @@ def as_bytes(kind: pa.DataType) -> pa.DataType:
 
 
 def validated(arrow: pa.Table) -> pa.Table:
-    """The table, once its arrays are known to be what they say they are; text is UTF-8 above all.
+    """Return the table if its arrays are valid: above all, text has to be UTF-8.
 
-    Neither pandas nor Polars looks, and what they do with anything else is undefined. Arrow's own full validation takes
-    several times as long over text. Raises ValueError with the column, and for text with the row.
+    Neither pandas nor Polars checks that, and their behaviour is undefined otherwise. Arrow's own full validation of
+    text takes several times as long. Raises ValueError with the column, and for text with the row.
     """
     for at, name in enumerate(arrow.column_names):
         chunks, first_row = [], 0
@@ -469,7 +470,7 @@ def validated(arrow: pa.Table) -> pa.Table:
 
 
 def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """The array; where something stands under its NULLs that is no text, one without that. Raises ValueError."""
+    """Return the array if it is valid, without invalid text behind its NULLs; raises ValueError otherwise."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         valid_array(array.storage, name, first_row)
@@ -480,7 +481,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {within['max']}")
         try:
             valid_array(array.dictionary, name, first_row)
-        except NotTextError:  # the row that uses it tells; when none does, no harm is done
+        except NotTextError:  # decode: the error names the row that uses it, and unused text is harmless
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
@@ -489,7 +490,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             raise pa.ArrowInvalid("its offsets do not lie within its data")
         if kind in (pa.string(), pa.large_string()):
             return valid_text(array, name, first_row)
-    else:  # takes Arrow no time where each value has its place, or where there is none
+    else:  # fast in Arrow for values of a fixed size
         array.validate(full=True)
         check_finite(array)
         if kind in (pa.string_view(), pa.binary_view()):
@@ -498,14 +499,14 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
 
 
 def check_finite(array: pa.Array) -> None:
-    """Raises ArrowInvalid for days and moments that are none, at any depth.
+    """Raise ArrowInvalid for dates and timestamps out of range, at any depth.
 
-    For infinity of PostgreSQL drivers give the greatest numbers there are, or those that come of counting on beyond
-    them. Its days begin with 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
+    Drivers return PostgreSQL's infinity as the greatest number, or as one that overflowed. Its dates begin with
+    4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
     """
     kind = array.type
-    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all nanoseconds are moments
-        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else OF_A_DAY[kind.unit])
+    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all of ns is in range
+        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else UNITS_PER_DAY[kind.unit])
         number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
         least, most = pc.min_max(array.cast(number)).as_py().values()
         greatest = 2 ** (number.bit_width - 1) - 1
@@ -521,7 +522,7 @@ def check_finite(array: pa.Array) -> None:
 
 
 def without_views_of_null(values: pa.Array) -> pa.Array:
-    """Views that are empty where NULL is; what a file has there is not validated, yet followed: the process crashes."""
+    """Return string views that are empty at NULL: readers follow such views unvalidated, and the process crashes."""
     if not values.null_count:
         return values
     valid, views, *texts = values.buffers()
@@ -532,7 +533,7 @@ def without_views_of_null(values: pa.Array) -> pa.Array:
 
 
 def check_nulls(array: pa.Array) -> None:
-    """Raises ArrowInvalid for buffers that are too short, and for another number of NULLs than it says it has."""
+    """Raise ArrowInvalid for buffers that are too short, and for a wrong number of NULLs."""
     array.validate()
     if (validity := array.buffers()[0]) is not None:
         bits = pa.Array.from_buffers(pa.bool_(), len(array), [None, validity], offset=array.offset)
@@ -541,7 +542,7 @@ def check_nulls(array: pa.Array) -> None:
 
 
 def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """As `valid_array`, of strings whose offsets lie within their data."""
+    """Return `valid_array` of strings whose offsets lie within their data."""
     row = first_invalid_text(*text_buffers(array))
     if row >= 0 and array.null_count:
         array = pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
@@ -553,7 +554,7 @@ def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
 
 
 def text_buffers(array: pa.Array) -> tuple[Any, Any]:
-    """The bytes of an array of strings, and where each begins and the last one ends; its validity is not looked at."""
+    """Return the bytes of an array of strings, and its offsets; NULL is ignored."""
     _, offsets, data = array.buffers()
     if not len(array):
         return for_reading(np.empty(0, np.uint8)), for_reading(np.zeros(1, np.int32))
@@ -563,7 +564,7 @@ def text_buffers(array: pa.Array) -> tuple[Any, Any]:
 
 
 def uuid_text(series: pl.Series) -> pl.Series:
-    """UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
+    """Return UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
     raw = series.cast(pl.Binary)
     if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
         raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
@@ -573,12 +574,12 @@ def uuid_text(series: pl.Series) -> pl.Series:
 
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
-    """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for."""
+    """Yield the Arrow IPC stream of a table, one record batch at a time."""
     return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
 
 
 def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: Any = None) -> Iterator[bytes]:
-    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for; `IpcWriteOptions`."""
+    """Yield the Arrow IPC stream of record batches in this schema; `options` are pyarrow's IpcWriteOptions."""
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, schema, options=options) as stream:
         for batch in batches:

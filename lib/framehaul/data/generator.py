@@ -25,14 +25,14 @@ UInt64s = npt.NDArray[np.uint64]
 FIRST_DAY = dt.date(2025, 1, 1)
 DAYS = 365
 ROWS_PER_ENTITY = 4
-"""An entity returns this often, on different days: keys repeat, a key with its date does not."""
+"""Rows of an entity, on different days: keys repeat, a key with its date does not."""
 EDGE_CASE_SHARE = 100
-"""One row in so many carries edge-case text, in one text column chosen by the row."""
+"""One row in this many has edge-case text, in one text column chosen by the row."""
 DAY_MICROSECONDS = 86_400_000_000
-MOMENTS = 10**15
-"""Ticks that timestamps are spread over, and from which on."""
+TIMESTAMP_TICKS = 10**15
+"""The first tick of timestamps, and the range that they cover."""
 NULL_SHARE = 10
-"""One value in so many of a nullable column is NULL."""
+"""One value in this many is NULL in a nullable column."""
 
 EDGE_CASE_TEXTS = (
     "",
@@ -54,7 +54,7 @@ EDGE_CASE_TEXTS = (
     "true",
     "2025-01-01",
 )
-"""What real text includes, and what text formats break on."""
+"""Values that occur in real text and break text formats."""
 
 # Words per text column by position, so that cardinalities differ as in real tables; further columns start over.
 CARDINALITIES = (24, 200, 1_000, 10_000, 50_000, 250_000)
@@ -62,7 +62,7 @@ WORDS = ("north", "cart", "mobile", "search", "promo", "video", "retail", "beta"
 
 
 def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
-    """The frame as an Arrow table of `rows` rows in `table.arrow_schema`."""
+    """Return `rows` rows as an Arrow table in `table.arrow_schema`."""
     texts = table.columns_of(ColumnType.TEXT)
     arrays = []
     for position, column in enumerate(table.columns):
@@ -77,14 +77,14 @@ def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
 
 
 def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
-    """The frame as Polars sees it, with the dtypes of `table.polars_schema`."""
+    """Return the rows as a Polars frame with the dtypes of `table.polars_schema`."""
     frame = pl.from_arrow(arrow_table(table, rows, seed), schema=table.polars_schema, rechunk=True)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
-    """The frame as pandas sees it, with the dtypes of `table.pandas_dtypes`."""
+    """Return the rows as a pandas frame with the dtypes of `table.pandas_dtypes`."""
     return to_pandas(arrow_table(table, rows, seed), table)
 
 
@@ -112,7 +112,7 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
             cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
             codes = (random % np.uint64(cardinality)).astype(np.int32)
-            there = np.bincount(codes) > 0  # of few rows few: all of them are a quarter of a million
+            there = np.bincount(codes) > 0  # few rows need few of a vocabulary of up to 250,000
             vocabulary = pa.array([_phrase(code) for code in np.flatnonzero(there).tolist()], pa.string())
             return vocabulary.take(pa.array((np.cumsum(there) - 1)[codes]))
         case _:
@@ -120,7 +120,7 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
 
 
 def _numbers(random: UInt64s) -> pa.Array:
-    """Whole numbers of 40 bits and a sign."""
+    """Return signed integers of 40 bits."""
     return pa.array(random.astype(np.int64) >> np.int64(24))
 
 
@@ -136,7 +136,7 @@ def _of_enum(column: Column, random: UInt64s) -> pa.Array:
 
 
 def _lists(column: Column, random: UInt64s) -> pa.Array:
-    """Lists of up to three values."""
+    """Return lists of up to three values."""
     ends = np.cumsum(random % np.uint64(4)).astype(np.int32)
     element, count = column.element, int(ends[-1]) if len(ends) else 0
     values = _values(Table("elements", (element,), ()), element, 0, count, int(random[0]) if count else 0)
@@ -150,14 +150,14 @@ def _fixed_lists(column: Column, random: UInt64s) -> pa.Array:
 
 
 def _structs(column: Column, random: UInt64s) -> pa.Array:
-    """Structs, of whose fields some are NULL where they may be."""
+    """Return structs, some of whose nullable fields are NULL."""
     parts = [_with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
              for at, field in enumerate(column.fields)]  # fmt: skip
     return pa.StructArray.from_arrays(parts, [field.name for field in column.fields])
 
 
 def _maps(column: Column, random: UInt64s) -> pa.Array:
-    """Maps of up to three entries, each of another key."""
+    """Return maps of up to three entries with distinct keys."""
     ends = np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
     key, value = column.fields
     values = _inner(value, int(ends[-1]), random)
@@ -166,7 +166,7 @@ def _maps(column: Column, random: UInt64s) -> pa.Array:
 
 
 def _inner(column: Column, count: int, random: UInt64s) -> pa.Array:
-    """So many values of what is nested in another type."""
+    """Return `count` values for the inside of a nested type."""
     seed = int(random[0]) if len(random) else 0
     return _values(Table("elements", (column,), ()), column, 0, count, seed).cast(column.types.arrow)
 
@@ -183,8 +183,8 @@ def _wide(column: Column, random: UInt64s) -> pa.Array:
 
 
 def _ticks(column: Column, random: UInt64s) -> pa.Array:
-    """Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds; durations as long."""
-    ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
+    """Return timestamps, from 2001 to 2033 in microseconds, January 1970 in nanoseconds; or durations."""
+    ticks = (random % np.uint64(TIMESTAMP_TICKS)).astype(np.int64) + np.int64(TIMESTAMP_TICKS)
     return pa.array(ticks).cast(column.types.arrow)
 
 
@@ -214,11 +214,11 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
         _wide(column, random), (random % np.uint64(90)).astype(str).tolist(), "."
     ),
 }  # fmt: skip
-"""Values of types that play no part in keys: any that all servers hold."""
+"""Generators for types that are not used in keys; both servers can store their values."""
 
 
 def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
-    """Replace the values of edge-case rows whose turn it is with one of EDGE_CASE_TEXTS."""
+    """Return the values with EDGE_CASE_TEXTS in those edge-case rows that chose this column."""
     random = _random(rows, seed, 2_000)
     is_edge_case = (random % np.uint64(EDGE_CASE_SHARE) == 0) & (
         (random >> np.uint64(32)) % np.uint64(texts) == ordinal
@@ -228,7 +228,7 @@ def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int,
 
 
 def _phrase(code: int) -> str:
-    """A readable label, the same for the same code: `promo`, `promo-video`, `promo-video-17`."""
+    """Return a readable label for a code: `promo`, `promo-video`, `promo-video-17`."""
     first, rest = code % len(WORDS), code // len(WORDS)
     if rest == 0:
         return WORDS[first]
@@ -237,7 +237,7 @@ def _phrase(code: int) -> str:
 
 
 def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
-    """Version-4 UUIDs as text, one per entity number, formatted without a Python loop."""
+    """Return version-4 UUIDs as text, one per entity number, formatted without a Python loop."""
     high = _hash(entity, seed, 3_000 + position)
     low = _hash(entity, seed, 4_000 + position)
     high = (high & np.uint64(0xFFFF_FFFF_FFFF_0FFF)) | np.uint64(0x4000)
@@ -263,12 +263,12 @@ def _entity(rows: int) -> UInt64s:
 
 
 def _random(rows: int, seed: int, stream: int) -> UInt64s:
-    """64 random bits for every row number of a stream."""
+    """Return 64 random bits for every row of a stream."""
     return _hash(np.arange(rows, dtype=np.uint64), seed, stream)
 
 
 def _hash(numbers: UInt64s, seed: int, stream: int) -> UInt64s:
-    """SplitMix64's output function at counter `numbers`, per seed and stream.
+    """Return SplitMix64's output at the counters `numbers`, per seed and stream.
 
     Source: https://prng.di.unimi.it/splitmix64.c
     """

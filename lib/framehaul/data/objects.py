@@ -1,7 +1,6 @@
-"""Python's objects, of pandas, a driver or JSON, as Arrow's, each value as it is or refused.
+"""Lossless conversion of Python objects, from pandas, a driver or JSON, to Arrow.
 
-Arrow by itself makes an integer of 1.5, a day of a moment and microseconds of nanoseconds without a word, as long as
-they are objects: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
+Arrow itself silently turns objects of 1.5 into an integer, of a timestamp into a date, and drops their nanoseconds: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 FRACTIONS = (float, np.floating, Decimal)
-"""Numbers that may be no whole ones."""
+"""Types of numbers that may have a fraction."""
 NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What is raised for a value that is none of a type."""
+"""The exceptions raised for a value that is not of a type."""
 PAST_MICROSECONDS = re.compile(r"\.\d{7}")
-"""In the text of a moment: digits that Python's own would cut off."""
+"""Digits of a timestamp's text that Python's datetime would cut off."""
 
 
 def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
-    """A column of objects as Arrow's, in which NaN inside of what is nested stays what it is, and None is NULL.
+    """Return a column of objects backed by Arrow; NaN inside of nested values stays NaN, and None is NULL.
 
-    Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
+    Raises ValueError, naming the column, for a value that is not of the type: Arrow would drop unknown fields.
     """
-    if isinstance(values.dtype, pd.ArrowDtype):  # of which pandas makes arrays of numpy, that have no NULL
+    if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays of them, which have no NULL
         if values.dtype.pyarrow_dtype == kind:
             return values
         objects = pa.array(values).to_pylist()
@@ -47,11 +46,11 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
 
 def nested_array(values: list[Any], kind: pa.DataType, *, texts: bool = False) -> pa.Array:
-    """Objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value that is none of it.
+    """Return objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value that is not of it.
 
     A struct may be a dictionary, pairs, or a tuple of all fields, and a field that is missing is NULL; a map may be a
-    dictionary, or pairs; a list may be an array of numpy. With `texts` days, moments, decimals and whole numbers that
-    are keys may be text, as they are in JSON.
+    dictionary, or pairs; a list may be a numpy array. With `texts`, dates, timestamps, decimals and integer keys may be
+    text, as they are in JSON.
     """
     if not pa.types.is_nested(kind):
         return scalar_array(_parsed_texts(values, kind) if texts else values, kind)
@@ -89,7 +88,7 @@ def _list_offsets(parts: list[Any]) -> pa.Array:
 
 def _elements_of(value: Any, kind: pa.DataType) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
-        raise ValueError(f"{value!r} is no {kind}")  # noqa: TRY004  as of other values that do not fit
+        raise ValueError(f"{value!r} is no {kind}")  # noqa: TRY004  like other values that do not fit
     if pa.types.is_fixed_size_list(kind) and len(value) != kind.list_size:
         raise ValueError(f"{value!r} is no {kind}: it has {len(value)} elements")
     return value
@@ -118,7 +117,7 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 
 
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` for one that is another in the type."""
+    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` for a value that the type would change."""
     types = {*map(type, values)} - {type(None)}
     if type(pd.NA) in types:
         values = [None if value is pd.NA else value for value in values]
@@ -135,20 +134,20 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         given = pa.array(values)
         return _kept_exactly(given, given.cast(kind))
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return _moment_array(values, types, kind)
+        return _timestamp_array(values, types, kind)
     if kind == pa.string() and UUID in types:
         values = [str(value) if isinstance(value, UUID) else value for value in values]
     return pa.array(values, kind, from_pandas=False)
 
 
 def _parsed_texts(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Texts of days, moments and decimals as such; other values, and texts in columns of text, as they are."""
+    """Return the values with text parsed if the type is a date, time, timestamp or decimal."""
     parse = next((parse for fits, parse in PARSERS if fits(kind)), None)
     return values if parse is None else [parse(value) if isinstance(value, str) else value for value in values]
 
 
-def _moment_of(text: str) -> dt.datetime:
-    """As pandas has it where it has more digits than Python's own."""
+def _timestamp_of(text: str) -> dt.datetime:
+    """Return a timestamp, one of pandas if it has more digits than Python's datetime."""
     return pd.Timestamp(text) if PAST_MICROSECONDS.search(text) else dt.datetime.fromisoformat(text)
 
 
@@ -156,7 +155,7 @@ PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] 
     (pa.types.is_decimal, Decimal),
     (pa.types.is_date, dt.date.fromisoformat),
     (pa.types.is_time, dt.time.fromisoformat),
-    (pa.types.is_timestamp, _moment_of),
+    (pa.types.is_timestamp, _timestamp_of),
 )
 
 
@@ -165,17 +164,17 @@ def _has_types(types: set[type], of: tuple[type, ...]) -> bool:
 
 
 def _kept_exactly(given: pa.Array, made: pa.Array) -> pa.Array:
-    """What was made of values; raises ValueError where it is not what was given."""
+    """Return the cast values; raises ValueError where casting back gives another value."""
     back = made.cast(given.type)
-    same = pc.or_(pc.equal(back, given), pc.not_equal(given, given))  # NaN is not what it is
+    same = pc.or_(pc.equal(back, given), pc.not_equal(given, given))  # NaN differs from itself
     if pc.all(same).as_py() is False:
         row = pc.index(same, False).as_py()
         raise ValueError(f"{made.type} does not have {given[row].as_py()!r}")
     return made
 
 
-def _moment_array(values: list[Any], types: set[type], kind: pa.DataType) -> pa.Array:
-    """Moments or durations, those of numpy in their own unit; raises ValueError for a part of a unit."""
+def _timestamp_array(values: list[Any], types: set[type], kind: pa.DataType) -> pa.Array:
+    """Return timestamps or durations, numpy's in their own unit; raises ValueError for a fraction of the unit."""
     if _has_types(types, (np.datetime64, np.timedelta64)):
         return pa.array(values).cast(kind)
     if _has_types(types, (float,)):
@@ -189,7 +188,7 @@ def _moment_array(values: list[Any], types: set[type], kind: pa.DataType) -> pa.
 
 
 def _past_microseconds(value: Any) -> int:
-    """Those past the microsecond."""
+    """Return the nanoseconds beyond the microseconds."""
     if isinstance(value, pd.Timestamp):
         return value.nanosecond
     return value.nanoseconds if isinstance(value, pd.Timedelta) else 0

@@ -1,6 +1,6 @@
-"""Bytes that are called text are proven to be UTF-8, by loops that numba compiles.
+"""Validation that text is UTF-8, by loops that numba compiles.
 
-What a loop calls stands in its own file: numba notices a change only there.
+A loop and the functions that it calls are in one file: numba notices changes only there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     type Keys = NDArray[np.uint64]
 
 INLINE_BYTES = 12
-"""Text up to this length is held by a string view itself."""
+"""A string view holds text up to this length itself."""
 MOST_BYTES = (1 << 31) - 1
-"""As far as an offset in a view, or in an array of plain strings, reaches."""
+"""The largest offset in a view, or in an array of plain strings."""
 NOT_ASCII = np.uint64(0x8080808080808080)
-"""The bits that only bytes above 127 have."""
+"""A mask of the bits that only bytes above 127 have."""
 EIGHT, SIXTEEN, TWENTY_FOUR, THIRTY_TWO = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
 STRIDE = 64
-"""Rows stepped over at once on the way to the next that is not ASCII."""
+"""Rows skipped at once in the search for the row of a character."""
 SLACK = bytes(INLINE_BYTES + 4)
-"""What data must be followed by: a view is filled in by reading so far, and cutting off what is not text."""
+"""Bytes that must follow the data: a view is read in whole words, and bytes after the text are masked."""
 SHOWN_BYTES = 24
-"""Of text that is not UTF-8, in what is said of it."""
+"""The bytes of invalid text that an error message shows."""
 
 KEPT_BYTES = np.array(
     [
@@ -43,17 +43,17 @@ KEPT_BYTES = np.array(
     ],
     np.uint64,
 )
-"""Of the two words that a text in a view is read by: the bytes that belong to one of so many bytes."""
+"""Masks, by the length of an inline text, of its bytes in the two words that are read."""
 MOST_INLINE = np.uint64(INLINE_BYTES)
 WORD_SLACK = np.uint64(32)
-"""How far whoever copies text by words may write behind it."""
+"""Bytes that copying text by words may write after its end."""
 
 
 COMPILING = threading.RLock()
 
 
 class NotTextError(ValueError):
-    """A text is not UTF-8; the message says which, and how it can be read."""
+    """An error for text that is not UTF-8; the message names column, row and remedy."""
 
     def __init__(self, name: str, row: int, value: bytes) -> None:
         shown = f"{value[:SHOWN_BYTES]!r}{'...' if len(value) > SHOWN_BYTES else ''}"
@@ -61,10 +61,10 @@ class NotTextError(ValueError):
 
 
 def compiled[F: Callable[..., Any]](function: F) -> F:
-    """The function as machine code that does not hold the interpreter's lock; compiled once per machine.
+    """Return the function as machine code that releases the interpreter's lock; it is compiled once per machine.
 
-    One at a time: of two threads that call for the first time, one may fail in numba's compiler (0.68.1, a KeyError).
-    Its own lock is around the compiling alone: https://github.com/numba/numba/issues/2517
+    Compilation is serialised: of two threads that call first, one may fail in numba's compiler (0.68.1, a KeyError).
+    Numba's own lock covers the compilation alone: https://github.com/numba/numba/issues/2517
     """
     dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
     compile_for = dispatcher._compile_for_args
@@ -78,25 +78,25 @@ def compiled[F: Callable[..., Any]](function: F) -> F:
 
 
 def for_reading[A: NDArray[Any]](array: A) -> A:
-    """The same array as one that is not written to: loops are compiled for each kind of array that they are given."""
+    """Return a read-only view of the array: loops are compiled for each kind of array that they get."""
     seen = array.view()
     seen.flags.writeable = False
     return seen
 
 
 NO_WORDS = as_strided(np.zeros(16, np.uint8)[:8].view(np.uint64), (2,), (1,))
-"""What nobody looks at, of the kind that words are of."""
+"""A placeholder of the type of `words_of_eight` for data that has no whole word."""
 
 
 def words_of_eight(data: Bytes) -> Keys:
-    """The eight bytes from each byte on as one number; what is written there is written to the data."""
-    if len(data) <= 7:  # noqa: PLR2004  there is not one word
+    """Return the eight bytes from each byte on as one number; writing to a number writes to the data."""
+    if len(data) <= 7:  # noqa: PLR2004  bytes of a word
         return NO_WORDS if data.flags.writeable else for_reading(NO_WORDS)
     return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,))
 
 
 def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
-    """The two buffers of an array of string views, of the texts in the data; and the rows that are not UTF-8.
+    """Return the two buffers of an array of string views for texts in the data, and the rows that are not UTF-8.
 
     The first buffer holds the views, the second the text that is not in them.
     """
@@ -108,7 +108,7 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
 
 
 def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
-    """The two buffers of an array of strings with large offsets, of the texts in the data; and rows as `views_of`."""
+    """Return the two buffers of an array of large strings for texts in the data, and the rows that are not UTF-8."""
     data = for_reading(data)
     kept = int(np.maximum(lengths, 0).sum(dtype=np.int64))
     offsets, texts = np.empty(len(starts) + 1, np.int64), np.empty(kept + int(WORD_SLACK), np.uint8)
@@ -118,13 +118,13 @@ def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int
 
 
 def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
-    """The first row of an Arrow array of strings, whose offsets are in place, that is not UTF-8; -1 where all are."""
+    """Return the first row that is not UTF-8 of an Arrow array of strings with valid offsets; -1 if there is none."""
     return find_invalid_text(data, words_of_eight(data), offsets)
 
 
 @compiled
 def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
-    """How many of these bytes the character has that they begin with, 0 where they begin with none.
+    """Return the length of the UTF-8 character that starts with these bytes, 0 if there is none.
 
     Strictly: no overlong forms, no surrogates, nothing beyond U+10FFFF. Table 3-7 of
     https://www.unicode.org/versions/Unicode17.0.0/core-spec/chapter-3/#G7404
@@ -150,14 +150,14 @@ def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
 
 @compiled
 def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_words: Keys, suspects: Int32s) -> int:
-    """Fill in the string view of each text; those that are too long for it are copied to a buffer, one after the other.
+    """Fill in the string view of each text; texts that are too long for a view are appended to a buffer.
 
-    `words` and `text_words` are data and buffer at every byte, eight bytes each; what a word has too much is written
-    over by the next. A length of -1 is NULL. All in one loop: a function called from it with arrays would count
-    references for every text, which takes six times as long.
+    `words` and `text_words` are the `words_of_eight` of data and buffer; the next word overwrites the excess of the
+    last. A length of -1 is NULL. It is one loop: calling a function with arrays for every text would count references,
+    which takes six times as long.
     https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
 
-    Gives how many rows have bytes above 127, or seem to, and notes them: only those can be anything but UTF-8.
+    Returns the number of `suspects`, rows that may have bytes above 127: only they can be invalid UTF-8.
     """
     free, count = np.uint64(0), 0
     for row in range(len(starts)):
@@ -165,13 +165,13 @@ def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_w
         first, second = words[at], words[at + EIGHT]
         if length > MOST_INLINE:
             views[row, 0] = length | (first << THIRTY_TWO)
-            views[row, 1] = free << THIRTY_TWO  # of the first, and only, buffer behind the views
+            views[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
             text_words[free], text_words[free + EIGHT] = first, second
             first |= second
             done = np.uint64(16)
             while done < length:
                 text_words[free + done] = words[at + done]
-                first |= words[at + done]  # of the last word some bytes are no longer of this text: see "seem to"
+                first |= words[at + done]  # the last word may include bytes after the text
                 done += EIGHT
             free += length
         else:
@@ -189,10 +189,9 @@ def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_w
 def join_texts(
     words: Keys, starts: Int32s, lengths: Int32s, offsets: Int64s, text_words: Keys, suspects: Int32s
 ) -> int:
-    """Copy texts to a buffer, one after the other, and note where each begins and the last one ends.
+    """Copy texts to a buffer, one after the other, and fill in their offsets.
 
-    `words` and `text_words` are data and buffer at every byte, and a length of -1 is NULL, as in `view_texts`, which
-    says what is given.
+    Arguments and result are those of `view_texts`.
     """
     free, count = np.uint64(0), 0
     for row in range(len(starts)):
@@ -216,13 +215,13 @@ def join_texts(
 
 @compiled
 def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s, count: int) -> int:
-    """Keep, of the first so many suspects, those rows whose text is not UTF-8; gives how many they are."""
+    """Keep those of the first `count` suspects whose text is not UTF-8, and return their number."""
     kept = 0
     for index in range(count):
         row = suspects[index]
         at, end = starts[row], starts[row] + lengths[row]
         while at < end:
-            length = utf8_length(data[at], data[at + 1], data[at + 2], data[at + 3])  # what follows the last is slack
+            length = utf8_length(data[at], data[at + 1], data[at + 2], data[at + 3])  # SLACK follows the last
             if length == 0 or length > end - at:
                 suspects[kept] = row
                 kept += 1
@@ -233,7 +232,7 @@ def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s,
 
 @compiled
 def rows_in_place(offsets: Int32s | Int64s, size: int) -> bool:
-    """Whether the offsets never go back, and stay within so many bytes."""
+    """Return whether the offsets never decrease and stay within `size` bytes."""
     wrong = offsets[0] < 0 or offsets[-1] > size
     for row in range(len(offsets) - 1):
         wrong |= offsets[row] > offsets[row + 1]
@@ -242,14 +241,14 @@ def rows_in_place(offsets: Int32s | Int64s, size: int) -> bool:
 
 @compiled
 def find_invalid_text(data: Bytes, words: NDArray[np.uint64], offsets: Int32s | Int64s) -> int:
-    """The first row whose text, between offsets that are in place, is not UTF-8; -1 where there is none.
+    """Return the first row whose text is not UTF-8, given valid offsets; -1 if there is none.
 
-    `words` is the data at every byte, eight bytes each. All texts are gone through as one, four words of ASCII at a
-    time, or one; a row is looked for only where a character has more than one byte.
+    `words` is the `words_of_eight` of the data. All texts are scanned as one, four words of ASCII at a time, or one;
+    the row is searched only where a character has more than one byte.
     """
     at, end, row, rows = int(offsets[0]), int(offsets[-1]), 0, len(offsets) - 1
     while at < end:
-        following, here = end - at, np.uint64(at)  # an index without a sign is not counted from the end
+        following, here = end - at, np.uint64(at)  # numba wraps around signed indexes
         if (
             following > 31  # noqa: PLR2004
             and (words[here] | words[here + EIGHT] | words[here + SIXTEEN] | words[here + TWENTY_FOUR]) & NOT_ASCII == 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import check_document, document, first_refused
-from framehaul.data.frames import OF_A_DAY
+from framehaul.data.frames import UNITS_PER_DAY
 from framehaul.data.schema import (
     DATE32,
     POSTGRES_NAME_BYTES,
@@ -313,7 +313,7 @@ def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 def _check_times(values: pa.ChunkedArray) -> None:
     """Raise ValueError for nanoseconds and for times outside of a day, which Arrow does not check."""
     ends = pc.min_max(_microseconds(values, pa.time64("us")).cast(pa.int64())).as_py()
-    if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < OF_A_DAY["us"]:
+    if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < UNITS_PER_DAY["us"]:
         raise ValueError("holds times that no day has: make them durations, or numbers")
 
 
