@@ -1,4 +1,4 @@
-"""What a write asks of a table and of its other users, and what it leaves: the terms that its speed is had on."""
+"""The terms of writes: what they lock, what others see while they run, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ class Contract:
     """The terms of a write."""
 
     kind: ContractKind
-    """`append`: rows come to those that are there, beside whoever else works with the table; `bulk_load`: the table is
-    empty, or replaced, or nobody's but ours meanwhile; `replace`: it may have rows, all of which go; `upsert`: rows
-    whose key is there take the place of what is."""
+    """`append` adds rows, with others at work in the table; `bulk_load` needs an empty table, replaces it or locks it;
+    `replace` deletes all rows that the table has; `upsert` replaces rows with the same key."""
     locks: str
     others_see: str
-    """Of the rows, while it runs."""
+    """Which of the rows are visible while it runs."""
     after_failure: str
-    """What is left in the table."""
+    """What a failure leaves in the table."""
 
 
 POSTGRES_APPEND = Contract("append", "nothing but its own rows", "nothing until it commits", "nothing")
@@ -28,7 +27,7 @@ CLICKHOUSE_APPEND = Contract("append", "nothing", "every block as soon as it is 
 """An INSERT is atomic by the block: https://clickhouse.com/docs/guides/inserting-data#characteristics-of-inserts"""
 
 APPEND = {"postgres": POSTGRES_APPEND, "clickhouse": CLICKHOUSE_APPEND}
-"""Of a plain INSERT or COPY, by database."""
+"""The terms of a plain INSERT or COPY, by database."""
 HALVES = replace(
     POSTGRES_APPEND, others_see="each half as soon as it commits", after_failure="the half of the other connection"
 )
@@ -73,4 +72,4 @@ UPSERT_DELETED = Contract(
     "maybe rows missing until it is sent again; a table beside, when the client died",
 )  # fmt: skip
 ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP, UPSERT_EXCHANGED)
-"""The terms of upserts that show and leave the table as it was, or all of the rows."""
+"""The terms of atomic upserts."""

@@ -1,4 +1,4 @@
-"""A COPY read from the socket of an open psycopg connection: no message passes through libpq or becomes an object.
+"""Read a COPY from the socket of an open psycopg connection, without libpq and without an object per message.
 
 The protocol: https://www.postgresql.org/docs/18/protocol-flow.html#PROTOCOL-COPY
 """
@@ -21,28 +21,27 @@ from framehaul.codecs.copy_binary import CopyDecoder, moved
 from framehaul.data.text import SLACK
 
 AT_ONCE = 1 << 17
-"""Bytes that are waited for: a server sends 8 KiB at a time, and to be woken for each costs both sides."""
+"""Bytes to wait for: a server sends 8 KiB at a time, and waking up for each costs both sides."""
 LAST_MILLISECONDS = 1
-"""How long so many are waited for, as the last are fewer."""
+"""How long to wait for them: the last bytes are fewer."""
 READY = b"Z\0\0\0\5"
 """A ReadyForQuery, without the state of the transaction behind it."""
 EMPTY_QUERY = b"Q\0\0\0\5\0"
 PASSED_OVER = b"HNSAcC"
-"""Messages that say nothing of the rows: what begins, notices, settings, what is ended."""
+"""Messages to skip: CopyOutResponse, notices, notifications, settings, CopyDone, CommandComplete."""
 
 
 def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> None:
-    """Run a binary COPY ... TO STDOUT and have all of it decoded. Raises as `receiving` does."""
+    """Run a binary COPY ... TO STDOUT and decode all of it; raises as `receiving` does."""
     deque(receiving(connection, query, decoder), maxlen=0)
 
 
 def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> Iterator[None]:
-    """Run a binary COPY ... TO STDOUT and have each batch decoded while the server sends the next; a step for each.
+    """Run a binary COPY ... TO STDOUT and decode each batch while the server sends the next; yields once per batch.
 
-    libpq sends the query and never sees the answer; an empty one behind it, which it does see, tells it that the
-    connection is ready again. Where receiving or decoding fails, or nobody asks for the rest, the connection is closed.
-    Raises psycopg's errors for the server's, and ValueError for an encrypted connection and for what the decoder
-    refuses.
+    libpq sends the query and never sees the response. An empty query behind it, whose response libpq reads, makes the
+    connection ready again. An error, or ending early, closes the connection. Raises psycopg's errors for the server's,
+    and ValueError for an encrypted connection and for what the decoder rejects.
     """
     pgconn = connection.pgconn
     if pgconn.ssl_in_use:
@@ -57,14 +56,14 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
                 wire.send(EMPTY_QUERY)
             _take_answer(pgconn)
         except BaseException:
-            connection.close()  # nobody knows what comes next
+            connection.close()  # its state is unknown
             raise
     if error is not None:
         raise error
 
 
 def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
-    """Have libpq read the answer to the empty query; it would hold the interpreter's lock while it waits."""
+    """Let libpq read the response to the empty query; its own wait would hold the interpreter's lock."""
     while True:
         while pgconn.is_busy():
             _wait(pgconn.socket, select.POLLIN)
@@ -81,10 +80,7 @@ def _wait(descriptor: int, until: int) -> None:
 
 
 def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, None, psycopg.Error | None]:
-    """Decode what comes, a step for each time, until the server is ready for another query.
-
-    Gives its error, if that is its answer.
-    """
+    """Decode until the server is ready for another query; yields once per batch, returns the server's error."""
     buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
     error = None
     with _woken_for(wire, AT_ONCE):
@@ -116,10 +112,7 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:
-    """Receive so much that decoding pays, or all there is; gives where it ends, which nothing moves after the last.
-
-    The socket does not block.
-    """
+    """Receive enough bytes to decode, or the last ones, without blocking; returns the new end of the data."""
     ready = select.poll()
     ready.register(wire, select.POLLIN)
     begun = end
@@ -135,7 +128,7 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> 
 
 @contextlib.contextmanager
 def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
-    """Who waits for the socket is woken when so many bytes are there.
+    """Wake up waits for the socket when this many bytes are there.
 
     https://man7.org/linux/man-pages/man7/socket.7.html
     """
@@ -148,7 +141,7 @@ def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
 
 
 def _error(fields: bytes) -> psycopg.Error:
-    """What an ErrorResponse says.
+    """Return psycopg's error for an ErrorResponse.
 
     https://www.postgresql.org/docs/18/protocol-error-fields.html
     """

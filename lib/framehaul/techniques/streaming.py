@@ -1,6 +1,6 @@
 """Moves of any size in bounded memory: a Parquet file into a table, and a table into a Parquet file.
 
-The streamed ones hold some record batches at a time; the whole ones do the same with the frame in memory.
+Streamed moves hold some record batches at a time; whole moves do the same with the frame in memory.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
-"""Rows that are sorted and sent as one, and of a row group of a file."""
+"""Rows that are sorted and sent together, and rows of a row group."""
 MOST_BYTES = 64 << 20
-"""Of either, where rows are long."""
+"""The limit in bytes for both, when rows are long."""
 ADBC_BATCH_BYTES = 16 << 20
-"""Of a batch that ADBC makes by default: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
+"""The size of ADBC's batches by default: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
 def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: Database) -> Iterator[pa.RecordBatch]:
-    """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
+    """Return the batches as `prepare` returns tables; the first is converted now, before anything is sent.
 
-    Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, has text
-    that is not UTF-8, or what `prepare` refuses; for each with the row that it begins with.
+    Raises ValueError, for later batches when they are reached, for a batch that has other columns, does not fit, has
+    text that is not UTF-8, or that `prepare` rejects; the message has the row that the batch begins with.
     """
     rows = 0
 
@@ -86,7 +86,7 @@ def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: D
 
 
 def without_extensions(content: pa.Table) -> pa.Table:
-    """The content with UUIDs of Arrow's extension type as text; raises ValueError for them inside of what is nested.
+    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested ones.
 
     Arrow casts them by their bytes.
     """
@@ -101,7 +101,7 @@ def without_extensions(content: pa.Table) -> pa.Table:
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """The batches, so many together that they have as many rows, or `MOST_BYTES`."""
+    """Yield tables of consecutive batches with at least this many rows, or `MOST_BYTES`."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -113,7 +113,7 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 
 def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
-    """The items, each made by a thread while the one before is used."""
+    """Yield the items; a thread makes each while its predecessor is used."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -122,7 +122,7 @@ def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
 
 
 def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.RecordBatch]:
-    """Each of the contents in PostgreSQL's binary form, its rows near the order of the key, where there is one."""
+    """Yield batches in PostgreSQL's binary form, each table's rows near the order of the primary key, if any."""
     for content in contents:
         binary = in_binary_form(content, table)
         yield from picked(*stretched(binary, rows_near_key_order(binary, table))) if table.key else binary.to_batches()
@@ -131,7 +131,7 @@ def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.Reco
 def copy_batches(
     connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
 ) -> None:
-    """Binary COPY in one transaction; so many rows go together, near the order of the primary key.
+    """Write batches by binary COPY in one transaction, `together` rows at a time near the order of the primary key.
 
     Raises ValueError as `in_table_schema` does.
     """
@@ -145,10 +145,10 @@ def copy_batches(
 def insert_batches(
     connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
 ) -> None:
-    """An INSERT of Native blocks, a partition each and sorted as the table is; so many rows are cut into them at once.
+    """Insert batches as Native blocks of one partition each, sorted as the table is, from `together` rows at a time.
 
-    For a table with a type that is not encoded as Native the body is an Arrow stream, written batch by batch; small
-    blocks keep the server's memory low. Raises ValueError as `in_table_schema` does; blocks finished before stay.
+    A table with a type that is not encoded as Native gets an Arrow stream; small blocks keep the server's memory low.
+    Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
     """
     conforming = in_table_schema(batches, table, "clickhouse")
     if not table.columns_of(*NO_NATIVE):
@@ -164,7 +164,7 @@ def insert_batches(
 def fetch_batches(
     connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, batch_bytes: int = 0
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Record batches of a binary COPY, read from psycopg's socket and decoded as they are asked for.
+    """Yield record batches of a binary COPY, read from psycopg's socket and decoded on demand.
 
     A table with a type that is not decoded here, or an encrypted connection, is read by ADBC. A batch has about
     `batch_bytes`, by default 1 MB, and 16 MB of ADBC. Either ends its transaction.
@@ -185,7 +185,7 @@ def fetch_batches(
 def fetch_adbc_batches(
     connection: AdbcConnection, table: Table, batch_bytes: int = ADBC_BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches of ADBC, each of about so many bytes and decoded when it is asked for; ends its transaction."""
+    """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; ends its transaction."""
     try:
         with connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
@@ -198,20 +198,20 @@ def fetch_adbc_batches(
 
 
 def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, each once it is known to be valid; raises ValueError as `validated` does."""
+    """Yield the batches after validation; raises ValueError as `validated` does."""
     for batch in batches:
         yield from validated(pa.Table.from_batches([batch])).to_batches()
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch, None, None]:
-    """Record batches of the Native blocks that the server sends; of an Arrow stream where a type is not decoded.
+    """Yield record batches of Native blocks, or of an Arrow stream for types that are not decoded here.
 
-    Where not all are asked for, the connection is closed, and its next query opens another.
+    Ending early closes the connection; its next query opens another.
     """
     try:
         yield from _select(connection, table)
     except BaseException:
-        connection.connection.close()  # the rest of this answer would be taken for the next one
+        connection.connection.close()  # the rest of this response would be read as the next one
         raise
 
 
@@ -230,7 +230,7 @@ def _select(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch
 
 
 def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """The record batches of a Parquet file, one at a time.
+    """Yield the record batches of a Parquet file, one at a time.
 
     By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
     """
@@ -239,13 +239,13 @@ def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -> None:
-    """A Parquet file of record batches, of which as many as are gathered make a row group.
+    """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`.
 
-    It has its name when it is whole, and takes the place of one that was there: what fails leaves nothing.
+    The complete file is renamed to its name, and replaces a file there; a failure leaves nothing.
     """
     partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        # Closed in any case: whoever handles an error would else find the source at work, or its connection locked.
+        # Closed in any case: after an error the source would else go on, with its connection locked.
         with (
             pq.ParquetWriter(partial, table.arrow_schema) as writer,
             closing(one_ahead(gathered(batches, ROWS_TO_KEEP))) as contents,
@@ -258,12 +258,12 @@ def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -
 
 
 def stream_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
-    """A quarter of a million rows in memory, as they came and as they go."""
+    """Hold 262,144 rows in memory, as read and as sent."""
     copy_batches(connection, table, read_batches(file))
 
 
 def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
-    """The whole frame in memory."""
+    """Hold the whole frame in memory."""
     postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
 
 
@@ -271,34 +271,34 @@ def stream_from_postgres(
     connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path,
     batch_bytes: int = 0,
 ) -> None:  # fmt: skip
-    """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
+    """Hold up to three row groups of 131,072 rows: one is made while its predecessor is written."""
     with closing(fetch_batches(connections, table, batch_bytes)) as batches:
         write_batches(batches, table, file)
 
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
-    """The whole frame in memory."""
+    """Hold the whole frame in memory."""
     pq.write_table(from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """A quarter of a million rows in memory as they go, and as they came up to twice: some are read ahead."""
+    """Hold 262,144 rows as sent, and up to twice as many as read: some are read ahead."""
     insert_batches(connection, table, read_batches(file))
 
 
 def whole_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """The whole frame in memory."""
+    """Hold the whole frame in memory."""
     clickhouse_write.polars_http_client_arrow_stream(connection, table, pl.read_parquet(file))
 
 
 def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
+    """Hold up to three row groups of 131,072 rows: one is made while its predecessor is written."""
     with closing(select_batches(connection, table)) as batches:
         write_batches(batches, table, file)
 
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """The whole frame in memory."""
+    """Hold the whole frame in memory."""
     pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table), table), file)
 
 
@@ -326,5 +326,5 @@ MOVES = (
     _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "arrow",
           "table -> Polars frame -> Parquet file (Arrow)"),
 )  # fmt: skip
-"""Every move; a streamed one is followed by the one that holds the whole frame."""
+"""All moves; each streamed move is followed by its whole counterpart."""
 STREAMED = MOVES[::2]

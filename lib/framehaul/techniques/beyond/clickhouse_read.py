@@ -79,25 +79,30 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
     return content
 
 
+def select_arrow(
+    connection: HttpConnection, table: Table, settings: dict[str, str | int], *, preallocated: bool = False
+) -> pa.Table:
+    """Return the table's rows as the server's Arrow stream has them."""
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    return read_arrow(connection.post(query, settings=settings), preallocated=preallocated)
+
+
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Polars takes over Arrow's buffers; UUIDs become text on the server."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_polars(read_arrow(connection.post(query, settings=ARROW)), table)
+    return to_polars(select_arrow(connection, table, ARROW), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
 def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """pandas 3 keeps text in Arrow's buffers; only dates become Python objects."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_pandas(read_arrow(connection.post(query, settings=ARROW)), table)
+    return to_pandas(select_arrow(connection, table, ARROW), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
 def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """LowCardinality columns travel as dictionaries and become plain text here."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY)), table)
+    return to_polars(select_arrow(connection, table, ARROW_DICTIONARY), table)
 
 
 class Preallocated:
@@ -123,23 +128,20 @@ class Preallocated:
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
 def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """`readinto` instead of `read`, dictionaries as above."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY), preallocated=True), table)
+    return to_polars(select_arrow(connection, table, ARROW_DICTIONARY, preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
 def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """`readinto` instead of `read`."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_pandas(read_arrow(connection.post(query, settings=ARROW), preallocated=True), table)
+    return to_pandas(select_arrow(connection, table, ARROW, preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
 def polars_http_client_arrow_lz4(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Buffers compressed with LZ4: for networks slower than loopback."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": "lz4_frame"}
-    return to_polars(read_arrow(connection.post(query, settings=compressed)), table)
+    return to_polars(select_arrow(connection, table, compressed), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT Arrow, whole body -> Polars dataframe")
@@ -153,9 +155,8 @@ def polars_http_client_arrow_file(connection: HttpConnection, table: Table) -> p
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, Arrow's C++ writer -> Polars dataframe")
 def polars_http_client_arrow_library_writer(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """The server builds Arrow through the Arrow library: what servers without the native writer do."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     library = ARROW | {"output_format_arrow_use_native_writer": 0}
-    return to_polars(read_arrow(connection.post(query, settings=library)), table)
+    return to_polars(select_arrow(connection, table, library), table)
 
 
 @technique(

@@ -120,6 +120,12 @@ def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table,
     )
 
 
+def insert_halves(connections: tuple[HttpConnection, HttpConnection], table: Table, *halves: pa.Table) -> None:
+    """Insert one half over each connection, both at the same time."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(insert_arrow, connections, (table, table), halves))
+
+
 @technique(
     family="arrow",
     label="http.client INSERT FORMAT ArrowStream, two connections, from Polars",
@@ -132,9 +138,8 @@ def polars_http_client_arrow_two_connections(
     """Half of the rows over each connection: two INSERTs, parsed, sorted and written side by side."""
     frame = in_table_order(frame, table)
     middle = len(frame) // 2
-    halves = prepare(frame[:middle], table, "clickhouse"), prepare(frame[middle:], table, "clickhouse")
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(insert_arrow, connections, (table, table), halves))
+    halves = [prepare(part, table, "clickhouse") for part in (frame[:middle], frame[middle:])]
+    insert_halves(connections, table, *halves)
 
 
 @technique(
@@ -149,9 +154,7 @@ def pandas_http_client_arrow_two_connections(
     """As with Polars."""
     content = prepare(frame, table, "clickhouse")
     middle = content.num_rows // 2
-    halves = content.slice(0, middle), content.slice(middle)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(insert_arrow, connections, (table, table), halves))
+    insert_halves(connections, table, content.slice(0, middle), content.slice(middle))
 
 
 @contextmanager

@@ -90,18 +90,22 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
         connection.rollback()
 
 
+def fetch_table(connection: AdbcConnection, table: Table, condition: str = "true") -> pa.Table:
+    """Return the table's rows by `fetch_arrow`, in types that frames have: UUIDs are text."""
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name} WHERE {condition}"
+    return without_documents(fetch_arrow(connection, query), table)
+
+
 @technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """No Python object per value; UUIDs become text on the server."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_polars(without_documents(fetch_arrow(connection, query), table), table)
+    return to_polars(fetch_table(connection, table), table)
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """No Python object per value except for dates; text stays Arrow inside pandas 3."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_pandas(without_documents(fetch_arrow(connection, query), table), table)
+    return to_pandas(fetch_table(connection, table), table)
 
 
 @technique(
@@ -112,11 +116,10 @@ def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
 )
 def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
     """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     first, second = connections
 
-    def half(connection: AdbcConnection, query: str) -> pl.DataFrame:
-        return to_polars(without_documents(fetch_arrow(connection, query), table), table)
+    def half(connection: AdbcConnection, pages: str) -> pl.DataFrame:
+        return to_polars(fetch_table(connection, table, pages), table)
 
     try:
         with first.cursor() as one, second.cursor() as other:
@@ -126,9 +129,9 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
             one.execute("SELECT pg_export_snapshot()")
             other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
             one.execute(pages_query(table))
-            queries = [f"{query} WHERE {pages}" for pages in page_ranges(one.fetchone()[0])]
+            conditions = page_ranges(one.fetchone()[0])
         with ThreadPoolExecutor(2) as pool:
-            return pl.concat(pool.map(half, connections, queries), rechunk=False)
+            return pl.concat(pool.map(half, connections, conditions), rechunk=False)
     finally:
         for connection in connections:
             connection.rollback()

@@ -147,18 +147,22 @@ def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatc
         yield content.take(pa.array(rows[at : at + STRETCH_ROWS])).combine_chunks().to_batches()[0]
 
 
+def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Return the frame in PostgreSQL's binary form, and its row numbers near the order of the primary key."""
+    content = in_binary_form(prepare(frame, table, "postgres"), table)
+    return stretched(content, rows_near_key_order(content, table))
+
+
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
+    copy_in_order(connection, table, *presorted(frame, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
+    copy_in_order(connection, table, *presorted(frame, table))
 
 
 @technique(
@@ -173,8 +177,7 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    content, rows = stretched(content, rows_near_key_order(content, table))
+    content, rows = presorted(frame, table)
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
@@ -334,24 +337,25 @@ def one_commit(connection: AdbcConnection) -> Iterator[Any]:
 NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
 
 
-@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
-def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+def ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
+    """Append a frame by ADBC's bulk ingest, in a transaction; UUIDs go as bytes, for which ADBC asks."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(prepare(frame, table, "postgres"), table)
     with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
+
+
+@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
+def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
+    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    ingest(connection, table, frame)
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
-    refuse_uuid_lists(table, "ADBC")
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    with one_commit(connection) as cursor:
-        cursor.adbc_ingest(table.name, content, mode="append")
+    ingest(connection, table, frame)
 
 
 def uuid_lists_as(table: Table, kind: str) -> str:

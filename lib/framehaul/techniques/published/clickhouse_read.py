@@ -80,12 +80,8 @@ async def polars_asynch_row_fetch(connection: AsynchConnection, table: Table) ->
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
-@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
-def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
-    """urllib reads CSV to the end, pandas parses it."""
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
-    with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
+def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
+    r"""Parse ClickHouse's CSV with pandas, in which only \N is NULL."""
     return pd.read_csv(
         io.BytesIO(payload),
         header=None,
@@ -96,12 +92,8 @@ def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     )
 
 
-@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
-def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
-    """urllib reads CSV to the end, Polars parses it."""
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
-    with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
+def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
+    r"""Parse ClickHouse's CSV with Polars, in which only \N is NULL; text and floats have the table's dtypes."""
     return pl.read_csv(
         io.BytesIO(payload),
         has_header=False,
@@ -110,6 +102,24 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
         empty_string_is_null=False,
         schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
     )
+
+
+@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
+def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
+    """urllib reads CSV to the end, pandas parses it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return pandas_from_csv(payload, table)
+
+
+@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
+def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
+    """urllib reads CSV to the end, Polars parses it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return polars_from_csv(payload, table)
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
@@ -119,14 +129,7 @@ async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFr
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
     )
     payload = response.raise_for_status().content
-    return pd.read_csv(
-        io.BytesIO(payload),
-        header=None,
-        names=table.column_names,
-        na_values=[r"\N"],
-        keep_default_na=False,
-        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )
+    return pandas_from_csv(payload, table)
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
@@ -136,14 +139,7 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
     )
     payload = response.raise_for_status().content
-    return pl.read_csv(
-        io.BytesIO(payload),
-        has_header=False,
-        new_columns=table.column_names,
-        null_values=r"\N",
-        empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
-    )
+    return polars_from_csv(payload, table)
 
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")

@@ -31,10 +31,34 @@ QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
+def pandas_csv(frame: pd.DataFrame) -> str:
+    """Return CSV in which all text is quoted; pandas quotes its NULL too, which `QUOTED_NULL` tells the server."""
+    return frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+
+
+def polars_csv(frame: pl.DataFrame) -> str:
+    """Return CSV in which all text is quoted and NULL is not."""
+    return frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+
+
+def pandas_tsv(frame: pd.DataFrame, table: Table) -> str:
+    """Return TabSeparated text, escaped one character after another: the backslash goes first."""
+    escaped = {name: frame[name] for name in table.columns_of(ColumnType.TEXT)}
+    for character, escape in TSV_ESCAPES.items():
+        escaped = {name: text.str.replace(character, escape, regex=False) for name, text in escaped.items()}
+    return frame.assign(**escaped).to_csv(index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N")
+
+
+def polars_tsv(frame: pl.DataFrame, table: Table) -> str:
+    """Return TabSeparated text, escaped in one pass over each column."""
+    escaped = frame.with_columns(pl.col(table.columns_of(ColumnType.TEXT)).str.replace_many(TSV_ESCAPES))
+    return escaped.write_csv(include_header=False, separator="\t", quote_style="never", null_value=r"\N")
+
+
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, clickhouse-driver sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+    payload = pandas_csv(frame)
     client.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     )
@@ -43,32 +67,28 @@ def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table,
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, clickhouse-driver sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    payload = polars_csv(frame)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
-    payload = _escaped_pandas(frame, table).to_csv(
-        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
-    )
+    payload = pandas_tsv(frame, table)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
-    payload = _escaped_polars(frame, table).write_csv(
-        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
-    )
+    payload = polars_tsv(frame, table)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, SQLAlchemy sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+    payload = pandas_csv(frame)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
@@ -76,7 +96,7 @@ def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, SQLAlchemy sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    payload = polars_csv(frame)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
@@ -84,9 +104,7 @@ def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
-    payload = _escaped_pandas(frame, table).to_csv(
-        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
-    )
+    payload = pandas_tsv(frame, table)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
@@ -94,9 +112,7 @@ def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
-    payload = _escaped_polars(frame, table).write_csv(
-        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
-    )
+    payload = polars_tsv(frame, table)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
@@ -104,7 +120,7 @@ def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
 async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, asynch sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+    payload = pandas_csv(frame)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     )
@@ -113,16 +129,14 @@ async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: p
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
 async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, asynch sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    payload = polars_csv(frame)
     await connection.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")
 async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV, asynch sends it inside the text of the query."""
-    payload = _escaped_pandas(frame, table).to_csv(
-        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
-    )
+    payload = pandas_tsv(frame, table)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     )
@@ -131,9 +145,7 @@ async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: p
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Polars delimited text")
 async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV, asynch sends it inside the text of the query."""
-    payload = _escaped_polars(frame, table).write_csv(
-        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
-    )
+    payload = polars_tsv(frame, table)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     )
@@ -213,20 +225,6 @@ async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     response = await client.post("/", params={"query": query}, content=buffer.getvalue())
     response.raise_for_status()
-
-
-def _escaped_pandas(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """The frame with its text escaped for TabSeparated; the backslash goes first."""
-    escaped = {name: frame[name] for name in table.columns_of(ColumnType.TEXT)}
-    for character, escape in TSV_ESCAPES.items():
-        escaped = {name: text.str.replace(character, escape, regex=False) for name, text in escaped.items()}
-    return frame.assign(**escaped)
-
-
-def _escaped_polars(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame with its text escaped for TabSeparated, in one pass over each column."""
-    text = pl.col(table.columns_of(ColumnType.TEXT))
-    return frame.with_columns(text.str.replace_many(TSV_ESCAPES))
 
 
 def _none_for_missing(column: pd.Series[Any]) -> pd.Series[Any]:

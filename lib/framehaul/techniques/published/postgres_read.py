@@ -23,17 +23,22 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
-def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """COPY gives tab-delimited CSV, pandas parses it."""
+def copied_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
+    """Return the table as tab-delimited CSV."""
     buffer = io.BytesIO()
     statement = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT WITH ({COPY_TEXT})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         while chunk := copy.read():
             buffer.write(chunk)
     buffer.seek(0)
+    return buffer
+
+
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
+def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
+    """COPY gives tab-delimited CSV, pandas parses it."""
     return pd.read_csv(
-        buffer,
+        copied_text(connection, table),
         sep="\t",
         header=None,
         names=table.column_names,
@@ -46,14 +51,8 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """COPY gives tab-delimited CSV, Polars parses it."""
-    buffer = io.BytesIO()
-    statement = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT WITH ({COPY_TEXT})"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        while chunk := copy.read():
-            buffer.write(chunk)
-    buffer.seek(0)
     return pl.read_csv(
-        buffer,
+        copied_text(connection, table),
         separator="\t",
         has_header=False,
         new_columns=table.column_names,

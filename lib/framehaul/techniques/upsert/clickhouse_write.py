@@ -1,8 +1,8 @@
-"""Dataframe into ClickHouse, where some of its rows are there already.
+"""Upsert a dataframe into ClickHouse.
 
 Every function takes an open client, a `Table` with a key, and a frame that has each key once, and returns when the
-server has acknowledged all. ClickHouse has no transactions here: what takes several statements can end between two of
-them. Each can be sent again.
+server has acknowledged all. ClickHouse has no transactions here: a failure can come between two statements. Every
+function is safe to retry.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
 
 
 def keys(table: Table) -> str:
-    """The columns of the key, as a SELECT lists them."""
+    """Return the columns of the key for a SELECT."""
     return ", ".join(map(quote_clickhouse, table.key))
 
 
 def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
-    """That a row's key is among those of another table."""
+    """Return the condition that a row's key is in another table."""
     return f"({keys(table)}) {word} (SELECT {keys(table)} FROM {other.clickhouse_name})"
 
 
 def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
-    """What a query answers, as text; what it reads are all rows, for what it writes takes their place."""
+    """Run a query and return its result as text; it reads all rows, whatever limits a profile sets."""
     return connection.post(query, settings=ALL_ROWS | INSERT | own_token() | settings).read().decode()
 
 
 @contextmanager
-def beside(connection: HttpConnection, table: Table, definition: str) -> Iterator[Table]:
-    """A table beside another, under a name of its own, for as long as the block lasts; a client that dies leaves it."""
-    # joinGet takes what is before a dot for a database, in quotes as well.
+def staging_table(connection: HttpConnection, table: Table, definition: str) -> Iterator[Table]:
+    """Create a staging table for the block, with a unique name; a client that is killed leaves it."""
+    # joinGet reads a dot as the end of a database name, in quotes as well.
     staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
     run(connection, f"CREATE TABLE {staging.clickhouse_name} {definition}")
     try:
@@ -58,21 +58,21 @@ def beside(connection: HttpConnection, table: Table, definition: str) -> Iterato
 
 @contextmanager
 def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, definition: str) -> Iterator[Table]:
-    """`beside`, with the frame in it."""
+    """Create a staging table with the frame in it."""
     check_keys(frame, table)
     content = prepare(frame, table, "clickhouse")
-    with beside(connection, table, definition) as staging:
+    with staging_table(connection, table, definition) as staging:
         insert_arrow(connection, staging, content)
         yield staging
 
 
 def like(table: Table, engine: str = "") -> str:
-    """The columns of a table, and its engine or another."""
+    """Return a definition with the columns of a table, and its engine or another."""
     return f"AS {table.clickhouse_name}{f' ENGINE = {engine}' if engine else ''}"
 
 
 def insert_staged(connection: HttpConnection, table: Table, staging: Table, condition: str = "1") -> None:
-    """INSERT of what is in another table."""
+    """Insert the rows of a staging table."""
     columns = table.clickhouse_columns
     run(
         connection,
@@ -143,7 +143,7 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
 
 
 PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
-"""What a table has to be made as for lightweight updates."""
+"""The engine and settings that lightweight updates need."""
 
 
 @technique(
@@ -157,7 +157,10 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
     https://clickhouse.com/docs/sql-reference/statements/update
     """
     joined = like(table, f"Join(ANY, LEFT, {keys(table)})")
-    with staged(connection, table, frame, like(table, "Memory")) as staging, beside(connection, table, joined) as join:
+    with (
+        staged(connection, table, frame, like(table, "Memory")) as staging,
+        staging_table(connection, table, joined) as join,
+    ):
         if without_key(table):
             insert_staged(connection, join, staging)
             changed = ", ".join(
@@ -173,7 +176,7 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
 
 
 def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str) -> None:
-    """DELETE of what is there, in this mode, then INSERT of all."""
+    """Delete the rows with these keys, in this mode, then insert all rows."""
     with staged(connection, table, frame, like(table, "Memory")) as staging:
         run(
             connection, f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}",

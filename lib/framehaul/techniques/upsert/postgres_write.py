@@ -1,8 +1,8 @@
-"""Dataframe into PostgreSQL, where some of its rows are there already.
+"""Upsert a dataframe into PostgreSQL.
 
 Every function takes an open connection, a `Table` with a key, and a frame that has each key once, and returns when the
-rows are committed: all of them or, after an error, none. Statements on rows go in the order of the key, so that two of
-them never wait for each other in a circle.
+rows are committed: all of them or, after an error, none. Rows go in the order of the key, so that two upserts
+do not deadlock.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from framehaul.techniques.upsert.rows import check_keys, without_key
 
 
 def placeholders(table: Table) -> str:
-    """`(%s::uuid, %s::date, ...)`: text that comes without a type is what the column is."""
+    """Return `(%s::uuid, %s::date, ...)`, so that text without a type gets the column's."""
     return "(" + ", ".join(f"%s::{column.types.postgres}" for column in table.columns) + ")"
 
 
 def insert_into(table: Table) -> str:
-    """The beginning of an INSERT."""
+    """Return the beginning of an INSERT."""
     return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})"
 
 
 def on_conflict(table: Table) -> str:
-    """The end of an INSERT that updates what is there.
+    """Return the end of an INSERT that updates existing rows.
 
     https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     """
@@ -55,7 +55,7 @@ def on_conflict(table: Table) -> str:
 
 
 def same_key(table: Table) -> str:
-    """That a row of `target` has the key of one of `source`."""
+    """Return the condition that a row of `target` has the key of a row of `source`."""
     return " AND ".join(f"target.{name} = source.{name}" for name in map(quote_postgres, table.key))
 
 
@@ -63,11 +63,10 @@ def same_key(table: Table) -> str:
 def staged(
     connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, lock: str = ""
 ) -> Iterator[str]:
-    """The name of a table of this kind, with the frame in it: the block is the rest of the transaction.
+    """Give the name of a staging table of this kind with the frame in it; the block is the rest of the transaction.
 
-    A `lock` comes before all else, for two that have read a table wait for each other where both want more of it.
-
-    Its name is its own, so that two may do this at once; it has the columns of the frame and no constraint.
+    A `lock` comes first, because two transactions that have read a table and then lock it deadlock. The name is unique;
+    the table has the columns of the frame and no constraint.
     https://www.postgresql.org/docs/18/sql-createtableas.html
     """
     check_keys(frame, table)
@@ -81,14 +80,14 @@ def staged(
         columns = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WITH NO DATA"
         connection.execute(f"CREATE {kind} TABLE {name} AS {columns}".encode())
         copy_batches(connection, staging, schema, batches)
-        # Nobody else does: autovacuum sees no temporary table, and no table before its transaction has committed.
+        # Autovacuum does not: it skips temporary tables, and tables of transactions that have not committed.
         connection.execute(f"ANALYZE {name}".encode())
         yield name
         connection.execute(f"DROP TABLE {name}".encode())
 
 
 def insert_staged(table: Table, staging: str) -> bytes:
-    """INSERT of all that is in the staging table, updating what is there."""
+    """Return an INSERT of the staging table that updates existing rows."""
     rows = f"SELECT {table.postgres_columns} FROM {staging} ORDER BY {table.postgres_key}"
     return f"{insert_into(table)} {rows} {on_conflict(table)}".encode()
 
@@ -175,7 +174,7 @@ def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, fr
     name = table.postgres_name
     with staged(connection, table, frame, "TEMPORARY", f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE") as staging:
         schema = schema_of(connection, name)
-        new = made_anew(connection, table, staging, Partition(schema, name))
+        new = rebuilt(connection, table, staging, Partition(schema, name))
         connection.execute(f"DROP TABLE {schema}.{name}".encode())
         connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
 
@@ -210,28 +209,28 @@ WHERE pg_class.oid = to_regclass(%s)
 
 
 def schema_of(connection: psycopg.Connection[Any], name: str) -> str:
-    """The schema that a name stands in, as statements have it: the first of the path need not be it."""
+    """Return the schema of a table, quoted: it need not be the first of the search path."""
     (schema,) = connection.execute(SCHEMA, (name,)).fetchone() or ("",)
     return str(schema)
 
 
-def what_a_copy_lacks(connection: psycopg.Connection[Any], name: str, *, partition: bool = False) -> str:
-    """What of a table, or of a partition, `LIKE ... INCLUDING ALL` does not copy; nothing where it copies all."""
+def not_copied(connection: psycopg.Connection[Any], name: str, *, partition: bool = False) -> str:
+    """Return what `LIKE ... INCLUDING ALL` does not copy of a table or partition; empty when it copies all."""
     row = connection.execute(NOT_COPIED, (partition, name)).fetchone()
     return str(row[0]) if row else ""
 
 
 def comment_of(connection: psycopg.Connection[Any], name: str) -> str:
-    """The comment of a table, which `LIKE` does not copy, as a statement says it."""
+    """Return the comment of a table as SQL text; `LIKE` does not copy it."""
     row = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (name,)).fetchone()
     return quote_postgres_text(row[0]) if row and row[0] is not None else "NULL"
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition: its schema and name as statements have them, what is true of its rows, and its FOR VALUES.
+    """A partition: its quoted schema and name, the condition that its rows meet, and its FOR VALUES.
 
-    A table that is none has no such bound.
+    An ordinary table has no bound.
     """
 
     schema: str
@@ -241,16 +240,16 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """With its schema."""
+        """Return the name with its schema."""
         return f"{self.schema}.{self.short_name}"
 
 
-def made_anew(connection: psycopg.Connection[Any], table: Table, staging: str, old: Partition) -> str:
-    """The name of a table like another, with its rows but those whose key is staged, and the staged ones of its kind.
+def rebuilt(connection: psycopg.Connection[Any], table: Table, staging: str, old: Partition) -> str:
+    """Create a copy of a table or partition with the staged rows in place of rows with their keys; return its name.
 
-    Raises ValueError for what it would lack: nobody adds any of that any more, as they might have before the lock.
+    Raises ValueError for what the copy would lack; it is checked here because the lock keeps others from adding it.
     """
-    if lost := what_a_copy_lacks(connection, old.name, partition=bool(old.bound)):
+    if lost := not_copied(connection, old.name, partition=bool(old.bound)):
         what = f"partition {old.name}" if old.bound else f"table {table.name}"
         raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
     new, columns = f"{old.schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
@@ -279,11 +278,11 @@ WHERE partrelid = to_regclass(%s)
 """The columns, with NULL for an expression."""
 
 
-def taking(connection: psycopg.Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
-    """The partitions that the staged rows belong to.
+def partitions_of(connection: psycopg.Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
+    """Return the partitions that the staged rows belong to.
 
-    Raises UnavailableError for a table without partitions, ValueError where a row belongs to none, and where a key is
-    in one that is none of them: then both rows would stay.
+    Raises UnavailableError for a table without partitions, ValueError for a row that belongs to none, and for a key
+    that another partition has: both rows would stay.
     """
     every = [Partition(*row) for row in connection.execute(PARTITIONS, (table.postgres_name,))]
     if not every:
@@ -310,15 +309,15 @@ def taking(connection: psycopg.Connection[Any], table: Table, staging: str, rows
 def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Only partitions that the frame has rows of are written anew; who reads waits from the first DETACH to the commit.
 
-    Raises UnavailableError and ValueError as `taking` does, and ValueError as `polars_pgpq_table_swap` does.
+    Raises UnavailableError and ValueError as `partitions_of` does, and ValueError as `polars_pgpq_table_swap` does.
     https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     """
     parent = table.postgres_name
     lock = f"LOCK TABLE {parent} IN SHARE ROW EXCLUSIVE MODE"
     swaps: list[str] = []
     with staged(connection, table, frame, "TEMPORARY", lock) as staging:
-        for part in taking(connection, table, staging, len(frame)):
-            new = made_anew(connection, table, staging, part)
+        for part in partitions_of(connection, table, staging, len(frame)):
+            new = rebuilt(connection, table, staging, part)
             # Proves what ATTACH would else look at every row for, while readers wait.
             connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.holds})".encode())
             swaps += [
@@ -333,9 +332,15 @@ def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table
 
 
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Checked rows, in the order of their key."""
+    """Return prepared rows in the order of their key."""
     check_keys(frame, table)
     return prepare_rows(frame, table).sort(table.key)
+
+
+def upsert_of(table: Table, source: str) -> bytes:
+    """Return an INSERT ... ON CONFLICT with placeholders in its source; per cent signs of names are doubled."""
+    into, conflict = (part.replace("%", "%%") for part in (insert_into(table), on_conflict(table)))
+    return f"{into} {source} {conflict}".encode()
 
 
 @technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", contract=UPSERT,
@@ -348,10 +353,10 @@ def polars_psycopg_unnest_on_conflict(connection: psycopg.Connection[Any], table
     refuse(table, ARRAYS, "which unnest would take apart as well: use COPY", "postgres")
     rows = ordered_rows(frame, table)
     arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
-    statement = f"{insert_text(table)} SELECT * FROM unnest({arrays}) {conflict_text(table)}"
+    statement = upsert_of(table, f"SELECT * FROM unnest({arrays})")
     with connection.transaction():
         connection.execute(UTF8)
-        connection.execute(statement.encode(), [rows[name].to_list() for name in table.column_names])
+        connection.execute(statement, [rows[name].to_list() for name in table.column_names])
 
 
 @technique(family="insert_rows", label="psycopg executemany of INSERT ... ON CONFLICT", contract=UPSERT,
@@ -364,10 +369,10 @@ def polars_psycopg_executemany_on_conflict(
     https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     """
     rows = ordered_rows(frame, table)
-    statement = f"{insert_text(table)} VALUES {placeholders(table)} {conflict_text(table)}"
+    statement = upsert_of(table, f"VALUES {placeholders(table)}")
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
-        cursor.executemany(statement.encode(), rows.iter_rows())
+        cursor.executemany(statement, rows.iter_rows())
 
 
 @technique(family="insert_rows", label="psycopg pipeline of INSERT ... ON CONFLICT, prepared", contract=UPSERT,
@@ -378,21 +383,11 @@ def polars_psycopg_pipeline_on_conflict(connection: psycopg.Connection[Any], tab
     https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     """
     rows = ordered_rows(frame, table)
-    statement = f"{insert_text(table)} VALUES {placeholders(table)} {conflict_text(table)}".encode()
+    statement = upsert_of(table, f"VALUES {placeholders(table)}")
     with connection.transaction(), connection.pipeline():
         connection.execute(UTF8)
         for row in rows.iter_rows():
             connection.execute(statement, row, prepare=True)
-
-
-def insert_text(table: Table) -> str:
-    """`insert_into` where psycopg looks for placeholders, in which a per cent sign is one."""
-    return insert_into(table).replace("%", "%%")
-
-
-def conflict_text(table: Table) -> str:
-    """`on_conflict` where psycopg looks for placeholders."""
-    return on_conflict(table).replace("%", "%%")
 
 
 @technique(family="engine", label="DuckDB INSERT ... ON CONFLICT into the attached table", contract=UPSERT_SNAPSHOT,

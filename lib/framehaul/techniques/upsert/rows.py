@@ -1,4 +1,4 @@
-"""What every upsert asks of its table and its frame, and the table that one asks for."""
+"""The checks of keys that all upserts share, and the tables that upserts need."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote
 from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
-"""The column of a CollapsingMergeTree that says whether a row is there or takes one back; 1 unless it is given."""
+"""The sign column of a CollapsingMergeTree; 1 by default, -1 cancels a row."""
 PARTITIONS = 4
-"""Of a table of PostgreSQL that is made in partitions: as many as months are in the frames of the study."""
+"""The number of partitions of a PostgreSQL table: as many as months in the study's frames."""
 MOST_LETTERS = 40
-"""Of a table's name in those of its partitions, which have 63 bytes at most."""
+"""Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
 
 
 def mapped(one_text: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
-    """An expression that gives one text for each value; what is none stays, and is refused where it is to be sent."""
+    """Return an expression with one text per value; invalid text stays, and is rejected when it is prepared."""
 
     def tried(text: str) -> str:
         try:
@@ -41,20 +41,20 @@ ONE_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
     ),
     **dict.fromkeys(LONG_NUMBERS[:4], mapped(lambda text: str(int(text)))),
 }
-"""One text for each value of a type that has several, as the servers compare them."""
+"""Canonical text by type, for types with several texts per value, as the servers compare them."""
 
 
 def as_compared(keys: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The columns of a key, in which equal values are written alike."""
+    """Return the columns of a key with equal values as equal text."""
     written = [one for one in table.columns if one.name in keys.columns and one.type in ONE_TEXT]
     texts = [one for one in written if keys[one.name].dtype == pl.String]
     return keys.with_columns(ONE_TEXT[one.type](pl.col(one.name)) for one in texts)
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError where no row can be found by its key: there is none, it has floats or NULL, or it repeats.
+    """Raise ValueError for a table without a key, a key with floats or NULL, and for duplicate keys in the frame.
 
-    Of two rows of one key each way would keep another one, or refuse both: which one counts is for the caller to say.
+    Techniques would keep different rows of a duplicate key, or reject both: the caller has to choose.
     """
     if not table.key:
         raise ValueError(f"table {table.name} has no key: say which columns tell its rows apart")
@@ -71,15 +71,14 @@ def check_keys(frame: pl.DataFrame, table: Table) -> None:
 
 
 def without_key(table: Table) -> list[str]:
-    """The names of the columns that an update changes."""
+    """Return the names of the columns that an update changes."""
     return [name for name in table.column_names if name not in table.key]
 
 
 def target(technique: Technique, table: Table) -> Table:
-    """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key.
+    """Return the table that an upsert needs: in ClickHouse with its engine, sorted by the key.
 
-    On PostgreSQL in partitions by the key, which have the table's name with a number behind it; somebody's own
-    CREATE TABLE stays as it is there.
+    In PostgreSQL it is partitioned by the key; a user's own CREATE TABLE stays as it is.
     """
     if not technique.engine or (technique.database == "postgres" and table.postgres_body):
         return table
