@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
@@ -276,10 +277,12 @@ class _EndingRelay(Relay):
         silent = threading.Event()
 
         async def watch() -> None:
-            seen = -1
-            while seen != self.total_bytes:
-                seen = self.total_bytes
+            seen, busy_s = -1, 0.0
+            # A client that uses the CPU does not hang: on a new machine its loops are compiled, which takes seconds.
+            while seen != self.total_bytes or busy_s > PATIENCE_SECONDS / 10:
+                seen, began_s = self.total_bytes, time.process_time()
                 await asyncio.sleep(PATIENCE_SECONDS)
+                busy_s = time.process_time() - began_s
             silent.set()
             self._shut(socket.SHUT_RDWR)
 
