@@ -85,8 +85,8 @@ lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
-	@$(PYTHON) -m codespell_lib *.md docs drivers lib notebooks tests
-	@$(PYTHON) -m codespell_lib -D docs/words.txt *.md docs/*.md notebooks
+	@$(PYTHON) -m codespell_lib *.md docs/[a-zA-Z]*.md docs/how_to drivers lib notebooks tests
+	@$(PYTHON) -m codespell_lib -D docs/words.txt *.md docs/[a-zA-Z]*.md docs/how_to notebooks
 
 clean: $(ENVIRONMENT) ## remove servers' data, reports and unfinished results; results and figures stay (2 s)
 	@$(FRAMEHAUL) clean $(VARIABLES)

@@ -77,7 +77,9 @@ def export_markdown(notebook: Path, page: Path) -> None:
     content = answer_first(nbformat.read(notebook, as_version=4))
     body, _ = exporter.from_notebook_node(content)
     body = re.sub(r"\]\((\d\d_\w+)\.ipynb(#[^)]*)?\)", r"](\1.md\2)", body)
-    page.write_text(re.sub(r"\n{3,}", "\n\n", body).strip() + "\n", encoding="utf8")
+    parts = re.split(r"(^```.*?^```$)", body, flags=re.MULTILINE | re.DOTALL)  # code keeps its blank lines
+    parts[::2] = [re.sub(r"\n{3,}", "\n\n", text) for text in parts[::2]]
+    page.write_text("".join(parts).strip() + "\n", encoding="utf8")
 
 
 def link_figures(notebook: Path) -> None:
