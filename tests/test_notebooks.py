@@ -81,7 +81,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         assert (f'href="{study.notebook}.html"' in index) == (not study.on_demand)
     assert not list((out / "reports" / "failed").iterdir())
     drawn = (
-        "postgres_write summary_at_a_glance scaling_clickhouse_read ablations fidelity_types faults_postgres_write"
+        "postgres_write summary_at_a_glance scaling_clickhouse ablations fidelity_types faults_postgres_write"
         " postgres_drivers clickhouse_clients warehouse parquet_codecs json_parquet pgbench scale_out network"
         " table_shapes_small upsert_postgres"
     )
