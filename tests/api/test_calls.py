@@ -259,6 +259,7 @@ def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers
         (lambda: framehaul.write(clickhouse_frame(1), clickhouse, CLICKHOUSE, mode="upsert"), "ReplacingMergeTree"),
         (lambda: framehaul.write(clickhouse_frame(1), clickhouse, "a.b.c"), "no name of a table"),
         (lambda: next(framehaul.read_batches(clickhouse, "SELECT 1", rows=0)), "rows=0"),
+        (lambda: next(framehaul.read_batches(clickhouse, "SELECT 1", frame="dask")), "frame='dask'"),  # type: ignore[arg-type]
         (lambda: framehaul.read(clickhouse, "SELECT (1, 2) AS pair"), "name the elements of the tuple"),
     ):
         with pytest.raises(TableError, match=said):

@@ -77,14 +77,13 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
     Raises TableError for duplicate names and for types that are not supported, and ServerError with the server's own
     message.
     """
-    if frame not in get_args(Kind):
-        raise TableError(f"frame={frame!r}: choose from {', '.join(get_args(Kind))}")
+    _check_kind(frame)
     with _connected(target) as client, _errors():
         if isinstance(client, HttpConnection):
-            relation, _ = clickhouse_result(client, query)
+            relation = clickhouse_result(client, query)
             content = _select(client, relation, frame)
         else:
-            relation, _ = postgres_result(client, query)
+            relation = postgres_result(client, query)
             content = _copy(client, relation, frame)
         return _as_kind(content, relation, frame)
 
@@ -95,19 +94,25 @@ def read_batches(
     """Give the result of a query in frames of about so many rows, in bounded memory; raises as `read` does."""
     from framehaul.techniques.streaming import fetch_batches, gathered, select_batches
 
+    _check_kind(frame)
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
     with _connected(target) as client, contextlib.ExitStack() as stack, _errors():
         if isinstance(client, HttpConnection):
-            relation, _ = clickhouse_result(client, query)
+            relation = clickhouse_result(client, query)
             batches = select_batches(client, relation)
         else:
-            relation, _ = postgres_result(client, query)
+            relation = postgres_result(client, query)
             adbc = stack.enter_context(open_adbc(_server(target, client)))
             batches = fetch_batches((client, adbc), relation)
         stack.enter_context(contextlib.closing(batches))
         for content in gathered(batches, rows):
             yield _as_kind(content, relation, frame)
+
+
+def _check_kind(frame: str) -> None:
+    if frame not in get_args(Kind):
+        raise TableError(f"frame={frame!r}: choose from {', '.join(get_args(Kind))}")
 
 
 def as_frame(frame: object) -> Frame:

@@ -41,7 +41,7 @@ class Choice:
     @property
     def function(self) -> Callable[..., None]:
         """The function of the technique, whose module alone is imported: others load drivers that it does not need."""
-        for module in MODULES[self.technique.partition("_")[2].startswith(("http_client",))]:
+        for module in MODULES[self.technique.partition("_")[2].startswith("http_client")]:
             if function := getattr(import_module(module), self.technique, None):
                 return function  # type: ignore[no-any-return]
         raise TableError(

@@ -160,7 +160,7 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     return Target(reference, columns, frozenset(required), frozenset(computed), tuple(key))
 
 
-def postgres_result(connection: psycopg.Connection[Any], query: str) -> tuple[Relation, list[ServerColumn]]:
+def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation:
     """Return the result of a query as a relation that can be read.
 
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
@@ -174,11 +174,11 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> tuple[Re
         names = [column.name for column in cursor.description or ()]
         kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     _check_names(names)
-    columns = [
-        Declared(name, kind, nullable=True, labels=tuple(labels)).column()
+    columns = tuple(
+        postgres_column(name, kind, nullable=True, labels=labels).column
         for name, (kind, labels) in zip(names, kinds, strict=True)
-    ]
-    return Relation("query", tuple(one.column for one in columns), (), reference=source), columns
+    )
+    return Relation("query", columns, (), reference=source)
 
 
 def _subquery(query: str) -> str:
@@ -228,7 +228,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     )  # fmt: skip
 
 
-def clickhouse_result(connection: HttpConnection, query: str) -> tuple[Relation, list[ServerColumn]]:
+def clickhouse_result(connection: HttpConnection, query: str) -> Relation:
     """Return the result of a query as a relation that can be read; raises as `postgres_result` does."""
     source = f"({query.strip().rstrip(';')}\n)"
     rows = _rows(connection, f"DESCRIBE TABLE {source} FORMAT JSONCompactEachRow")
@@ -239,7 +239,7 @@ def clickhouse_result(connection: HttpConnection, query: str) -> tuple[Relation,
         for one in columns
     )
     reference = f"(SELECT {selected} FROM {source})"
-    return Relation("query", tuple(one.column for one in columns), (), reference=reference), columns
+    return Relation("query", tuple(one.column for one in columns), (), reference=reference)
 
 
 def _clickhouse_name(table: str, database: str) -> tuple[str, str]:

@@ -169,9 +169,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
         inner, low_cardinality = _argument(inner), True
     if inner.startswith("Nullable("):
         inner, nullable = _argument(inner), True
-    plain = Column(name, ColumnType.BYTES, nullable, low_cardinality) if binary and inner == "String" else None
-    if plain is not None:
-        return ServerColumn(plain)
+    if binary and inner == "String":
+        return ServerColumn(Column(name, ColumnType.BYTES, nullable, low_cardinality))
     if inner == "Int8":
         return _sent_as(name, ColumnType.INT16.value, nullable, "toInt16({0})", Limit(
             lambda number: number.is_between(-128, 127), "-128 to 127"))  # fmt: skip

@@ -160,12 +160,12 @@ def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic
 
 def bar(
     axes: Axes, at: float, row: Row, of: str, colour: str, *, text: str | None = None, height: float = 0.72,
-    hatch: str | None = None, size: float | None = None, further: str = "",
+    size: float | None = None,
 ) -> None:  # fmt: skip
-    """A median as a bar, from the slowest to the fastest pass as a whisker; or why there is none.
+    """Draw a median as a bar, from the slowest to the fastest pass as a whisker; or say why there is none.
 
-    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median, with ±
-    where passes vary much, and what is `further` to be said.
+    `of` is the column of medians, of which there are `min_` and `max_`; `text` is written behind it, or the median,
+    with ± where passes vary much.
     """
     median, stem = row[of], of.removeprefix("median_")
     if median is None:
@@ -174,11 +174,11 @@ def bar(
         note(axes, 0, at, text, STATUS_INK[row["status"]], size)
         return
     low, high = row.get(f"min_{stem}", median), row.get(f"max_{stem}", median)
-    axes.barh(at, median, color=colour, edgecolor="white", hatch=hatch, height=height)
+    axes.barh(at, median, color=colour, edgecolor="white", height=height)
     axes.plot([low, high], [at, at], color=INK, linewidth=1.2)
     for end in (low, high):
         axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
-    note(axes, max(median, high), at, text or f"{speed_text(row, of)}{further}", INK, size)
+    note(axes, max(median, high), at, text or str(speed_text(row, of)), INK, size)
 
 
 def note(axes: Axes, x: float, y: float, text: str, colour: str = INK, size: float | None = None) -> None:

@@ -35,8 +35,6 @@ class Column:
     """A format of Python's, as `{:,.0f} ms`, or what writes a value."""
     numeric: bool = True
     """Numbers are set to the right, and missing where a row was skipped or failed."""
-    hint: Callable[[Row], str] | None = None
-    """What of a row is shown to who points at its cell, on a page."""
 
     def value(self, row: Row) -> Any:
         """What stands in this column of a row, as it is."""
@@ -49,11 +47,9 @@ class Column:
         return self.form.format(value) if isinstance(self.form, str) else self.form(value)
 
 
-def words(
-    title: str, cell: Cell, form: str | Callable[[Any], str] = "{}", hint: Callable[[Row], str] | None = None
-) -> Column:
-    """A column of text."""
-    return Column(title, cell, form, numeric=False, hint=hint)
+def words(title: str, cell: Cell, form: str | Callable[[Any], str] = "{}") -> Column:
+    """Return a column of text."""
+    return Column(title, cell, form, numeric=False)
 
 
 UNSTABLE = words("±", lambda row: "±" if row.get("unstable") else "")
@@ -108,7 +104,7 @@ class Listing:
         body = []
         for row in self.rows:
             cells = "".join(
-                f"<td{_class(column)}{_order(value)}{_title(column, row)}>{_inline(text)}</td>"
+                f"<td{_class(column)}{_order(value)}>{_inline(text)}</td>"
                 for column, (text, value) in zip(self.columns, self._written(row), strict=True)
             )
             body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
@@ -122,10 +118,6 @@ class Listing:
 
 def _class(column: Column) -> str:
     return ' class="number"' if column.numeric else ""
-
-
-def _title(column: Column, row: Row) -> str:
-    return f' title="{html.escape(hint)}"' if column.hint and (hint := column.hint(row)) else ""
 
 
 def _order(value: Any) -> str:
@@ -253,22 +245,6 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def missing(medians: pl.DataFrame, who: str, of: str) -> Listing | str:
-    """What was skipped or failed among medians, by label; a sentence when there is nothing.
-
-    `who` is what a label names, `of` the column that tells what it was asked for.
-    """
-    bad = medians.filter(pl.col("status") != "ok")
-    if bad.is_empty():
-        return "Everything ran."
-    rows = bad.group_by("label", "status", "reason", maintain_order=True).agg(
-        pl.col(of).unique(maintain_order=True).str.join(", ")
-    )
-    return Listing(
-        [words(who, "label"), words("it is", "status"), words(f"{of}s", of), words("reason", "reason")], rows
-    )
-
-
 def thousands(value: float) -> str:
     """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
     if abs(value) >= MILLION:
@@ -290,11 +266,6 @@ def megabytes(value: float) -> str:
     return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
 
 
-def milliseconds(seconds: float) -> str:
-    """A time as a reader says it, in seconds from one on."""
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
 def interval_text(row: Row) -> str | None:
     """The ends of a row's ratio, as `1.10 to 1.31 in 3 rounds`."""
     if row["ratio"] is None:
@@ -309,22 +280,6 @@ def ratio_text(row: Row) -> str:
 
 CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}
 """The classes of writes, of their contracts' kinds; reads have none."""
-
-
-def bullets(sentences: Iterable[str]) -> str:
-    """Sentences as a Markdown list."""
-    return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
-def fastest_of_each(groups: Mapping[str, pl.DataFrame], speed: Column, who: str = "label") -> Listing:
-    """The fastest of each group of rows of `statistics.medians`, which come fastest first, with who is tied with it."""
-    rows = [
-        {**ranked[0], "group": group, "tied": "; ".join(str(row[who]) for row in ratios.tied(ranked))}
-        for group, ranked in ((group, rows.to_dicts()) for group, rows in groups.items())
-        if ranked
-    ]
-    columns = [words("of", "group"), words("fastest", who), speed, words("statistically tied with it", "tied")]
-    return Listing(columns, rows)
 
 
 def dtypes_text(dtypes: str) -> str:
@@ -344,12 +299,6 @@ def speed_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] = 
     if value is None:
         return None if row["status"] == "ok" else str(row["status"])
     return f"{form(value)}{' ±' if row['unstable'] else ''}"
-
-
-def spread_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] = thousands) -> str | None:
-    """From the slowest to the fastest pass."""
-    low, high = row[f"min_{of}"], row[f"max_{of}"]
-    return None if low is None else f"{form(low)} to {form(high)}"
 
 
 UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
