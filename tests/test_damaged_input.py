@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.api.derive import derive
+from framehaul.data.unwrapping import undamaged, unwrapped
+from framehaul.errors import FrameError
 from framehaul.settings import PROJECT
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
-from framehaul.studies.own_data.derive import derive
-from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import undamaged, unwrapped
 
 ROWS = 40
 MORE_BYTES = 4 << 30
@@ -122,7 +122,7 @@ def outcome(path: Path, rows: int) -> str:
     """Whether a file was read or refused; what was read must be such that Polars takes it."""
     try:
         content, _ = files.read(path, rows)
-    except DataError as error:
+    except FrameError as error:
         return "refused" if str(error).startswith(path.name) else f"no name in: {error}"
     for column in undamaged(content).columns:
         if not pa.types.is_nested(column.type) and not pa.types.is_timestamp(column.type):  # whose zones are anything
@@ -183,7 +183,7 @@ CHECKED = parquet(TEXTS, compression="none", use_dictionary=False, write_page_ch
 )  # fmt: skip
 def test_what_was_once_another_error_is_refused(name: str, data: bytes, said: str, rows: int, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(FrameError, match=said):
         files.read(tmp_path / name, rows)
 
 
@@ -194,12 +194,12 @@ def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pyt
         writer.write_table(nulls)
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**36))
-    with pytest.raises(DataError, match=r"takes at least 32\.0 GiB"):
+    with pytest.raises(FrameError, match=r"takes at least 32\.0 GiB"):
         files.read(tmp_path / "x.arrows")
     assert files.read(tmp_path / "x.arrows", 2)[0].num_rows == 2
     monkeypatch.setattr(files, "READ_BYTES", 1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
-    with pytest.raises(DataError, match="takes at least"):
+    with pytest.raises(FrameError, match="takes at least"):
         files.read(tmp_path / "x.csv.gz")
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: py
 
     (tmp_path / "x.csv").write_bytes(b"a\n1\n")
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*: 'x\.csv'"):
+    with pytest.raises(FrameError, match=r"x\.csv cannot be read: .*: 'x\.csv'"):
         files.read(tmp_path / "x.csv")
 
 
@@ -217,7 +217,7 @@ def test_a_scale_that_no_decimal_has_is_refused() -> None:
     """pyarrow casts it for minutes."""
     values = pa.Array.from_buffers(pa.decimal256(50, -16_777_214), 1, [None, pa.py_buffer(b"\1" + bytes(31))])
     for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
-        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
+        with pytest.raises(FrameError, match=r"column a .* has a scale that no decimal has"):
             derive(undamaged(pa.table({"a": content})), "x")
 
 
@@ -225,7 +225,7 @@ VIEW_OF_NULL = """
 import struct
 import polars as pl, pyarrow as pa
 from framehaul.data.frames import validated
-from framehaul.studies.own_data.loading import unwrapped, undamaged
+from framehaul.data.unwrapping import unwrapped, undamaged
 text = b"long enough to be outside"
 good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
 for size in (-2_000_000_000, -1, 2_000_000_000):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from framehaul.bench.study import Study, as_given, imported
-from framehaul.errors import ResultsError, ServerError, SettingsError, UnavailableError
+from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
 
@@ -71,7 +71,7 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies.own_data.files import KINDS, DataError
+    from framehaul.studies.own_data.files import KINDS
     from framehaul.studies.own_data.study import open_frame
     from framehaul.studies.registry import OWN_DATA
 
@@ -81,7 +81,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     # Read once here, so that an unsuitable frame is an error before a server starts.
     try:
         frame = open_frame(str(settings.data), **{name: values[name] for name in ("key", "sort", "rows", "mode")})
-    except DataError as error:
+    except FrameError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame

@@ -145,7 +145,7 @@ def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
 def _about(database: str, direction: str, name: str) -> dict[str, Any]:
     """Return the description, the terms and the code of a technique; nothing when this checkout does not have it."""
     try:
-        found, registered = source(database, direction, [name]), technique_named(database, direction, name)
+        registered = technique_named(database, direction, name)
     except KeyError:
         return {}
     contract, asks = registered.contract, [REQUIREMENTS[one] for one in registered.requires]
@@ -156,5 +156,5 @@ def _about(database: str, direction: str, name: str) -> dict[str, Any]:
     return {
         "module": registered.function.__module__, "asks": asks, "terms": terms,
         "about": " ".join((registered.function.__doc__ or "").split()),
-        "code": f"{found.code}\n\n\n{found.calls}",
+        "code": source(database, direction, [name]),
     }  # fmt: skip

@@ -36,7 +36,7 @@ class WrongResultError(Exception):
 
 
 class FrameError(ValueError):
-    """A frame has a value that its table cannot hold; the message names column, row where it can, and the remedy."""
+    """A frame cannot be read or stored; the message names file or column, row where it can, and the remedy."""
 
 
 class TableError(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,11 +21,16 @@ from framehaul.api.types import clickhouse_column, postgres_column
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.techniques.clients import HttpConnection, open_http_client
+from tests.studies.test_own_data import EVERY
 
 ROWS = 12_000
 """More than `choice.FEW_ROWS`: both ways of writing are tried."""
 POSTGRES = 'framehaul_api."My Table"'
 CLICKHOUSE = "framehaul_api"
+
+
+NOT_IN_POLARS = {"run-end encoded", "json", "uuid", "list of uuids", "decimal of 76 digits"}
+"""Arrow's types that Polars does not take, or takes as bytes."""
 
 
 def url_of(server: ClickHouseServer) -> str:
@@ -59,7 +65,7 @@ def clickhouse(servers: Servers) -> Iterator[HttpConnection]:
                 mood Enum8('sad' = 5, 'ok' = 9), tiny Int8, word LowCardinality(String),
                 price Nullable(Decimal(12, 2)), `a List` Array(Nullable(Int32)), pair Tuple(x Int32, `y y` String),
                 doubled Int64 MATERIALIZED id * 2, filled String DEFAULT 'q', share Float64
-            ) ENGINE = MergeTree ORDER BY (id) SETTINGS non_replicated_deduplication_window = 10""").read()
+            ) ENGINE = MergeTree ORDER BY (`id`) SETTINGS non_replicated_deduplication_window = 10""").read()
         yield connection
         connection.post(f"DROP TABLE {CLICKHOUSE}").read()
 
@@ -141,6 +147,48 @@ def test_rows_are_replaced_and_upserted(postgres: psycopg.Connection[Any], serve
     assert (count, total) == (100, 90 * 1.5 + 10 * 9)
     framehaul.write(frame[:3].drop("a List").to_pandas(), address, POSTGRES, mode="replace")
     assert framehaul.read(address, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 3
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in NOT_IN_POLARS])
+def test_a_table_is_created_for_every_type(
+    name: str, postgres: psycopg.Connection[Any], clickhouse: HttpConnection, servers: Servers
+) -> None:
+    frame = pl.DataFrame(pa.table({"value": EVERY[name][0]}))
+    for target, table in ((postgres, "framehaul_api.created"), (clickhouse, f"{CLICKHOUSE}_created")):
+        assert "CREATE TABLE" in framehaul.explain(frame, target, table, create=True).ddl
+        framehaul.write(frame, target, table, create=True)
+        try:
+            read = framehaul.read(target, f"SELECT * FROM {table}")["value"].to_list()
+        except FrameError as error:  # a String of ClickHouse is text, or bytes that are none
+            assert target is clickhouse and "binary" in str(frame.schema).lower(), error
+            continue
+        finally:
+            if target is clickhouse:
+                clickhouse.post(f"DROP TABLE {table}").read()
+        values = frame["value"].to_list()
+        if target is postgres and EVERY[name][1] == "jsonb":
+            values, read = (json.loads(json.dumps(values, default=str)), [json.loads(text) for text in read])
+        assert read == values
+
+
+def test_a_table_is_created_with_a_key_and_is_gone_after_an_error(
+    postgres: psycopg.Connection[Any], clickhouse: HttpConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "tags": [["a"], []], "text": ["x", None]})
+    for target, table in ((postgres, 'framehaul_api."Created"'), (clickhouse, f"{CLICKHOUSE}_created")):
+        for wrong, said in ((frame.assign(id=1), "key id is not unique"), (frame.assign(text=["\0", ""]), "NUL")):
+            with pytest.raises(FrameError, match=said):
+                framehaul.write(wrong, target, table, create="id")
+        with pytest.raises(TableError, match="technique='x'"):
+            framehaul.write(frame, target, table, create=["id"], technique="x")
+        with caplog.at_level("INFO", "framehaul"):
+            framehaul.write(frame, target, table, create=["id"])
+        assert f"CREATE TABLE {'' if target is postgres else '`'}" in caplog.text
+        framehaul.write(frame.assign(id=[3, 4]), target, table, create=["id"])
+        assert framehaul.read(target, f"SELECT count(*) AS n FROM {table}").item() == 4
+        with pytest.raises(TableError, match="is no name of a table"):
+            framehaul.write(frame, target, "a; DROP TABLE b.c.d", create=True)
+    clickhouse.post(f"DROP TABLE {CLICKHOUSE}_created").read()
 
 
 def test_an_append_with_a_token_is_stored_once(clickhouse: HttpConnection, servers: Servers) -> None:

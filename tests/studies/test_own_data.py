@@ -24,19 +24,19 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.api.derive import Derived, derive
 from framehaul.bench import measure
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.rounds import Log, Rounds
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
+from framehaul.errors import FrameError, SettingsError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.own_data import files, modes
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.derive import Derived, derive, table_name
-from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.prepare import LAST_MOMENT
@@ -167,21 +167,21 @@ KEYED = pa.table(
         (["a", "a"], "2 columns are called 'a'"), (["a", ""], "column 2 has no name"), (["a\0"], "NUL character"),
         (["é" * 32], "64 bytes, and PostgreSQL keeps 63"), (["ctid"], "a column ctid of its own"), ([], "no columns"),
         ([f"c{at}" for at in range(1601)], "1,601 columns"),
-        ("key c", "KEY='c': there is no column 'c' among a, b"), ("key a a", "names a twice"),
-        ("key holes", "KEY='holes': column holes holds 1 NULL, the first in row 1, which"),
-        ("sort a holes", "SORT='a holes': column holes holds 1 NULL, the first in row 1, which"),
-        ("key list", r"KEY='list'.*Array.*ClickHouse does not sort.*leave it out"),
-        ("key a", r"KEY='a' is not unique: 1 of its values repeat, first a = 1 \(2 times\)"),
+        ("key c", "key names 'c', and the frame has the columns a, b"),
+        ("key holes", "key holes: column holes holds 1 NULL, the first in row 1, which"),
+        ("sort a holes", "sort a, holes: column holes holds 1 NULL, the first in row 1, which"),
+        ("key list", r"key list: .*Array.*ClickHouse does not sort.*leave it out"),
+        ("key a", r"key a is not unique: 1 of its values repeat, first a = 1 \(2 times\)"),
     ],
 )  # fmt: skip
 def test_names_and_keys_that_no_table_can_have_are_refused(names: list[str] | str, said: str) -> None:
-    content, options = KEYED, dict[str, str]()
+    content, options = KEYED, dict[str, list[str]]()
     if isinstance(names, str):
-        option, _, value = names.partition(" ")
-        options = {option: value}
+        option, *columns = names.split()
+        options = {option: columns}
     else:
         content = pa.Table.from_arrays([pa.array([1])] * len(names), names=names)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(FrameError, match=said):
         derive(content, "x", **options)
 
 
@@ -211,7 +211,7 @@ def test_names_and_keys_that_no_table_can_have_are_refused(names: list[str] | st
     ],
 )  # fmt: skip
 def test_what_cannot_be_carried_is_named_with_its_type_and_a_remedy(values: pa.Array, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(FrameError, match=said):
         derive(pa.table({"value": values}), "x")
 
 
@@ -229,18 +229,23 @@ def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], 
 
 
 def test_key_order_and_texts_that_repeat_stand_in_the_statements() -> None:
-    found = derive(KEYED, "x", "a, b", "with blank, a").table
+    found = derive(KEYED, "x", ["a", "b"], ["with blank", "a"]).table
     assert 'PRIMARY KEY ("a", "b")' in found.postgres_ddl
     assert "ORDER BY (`with blank`, `a`)" in found.clickhouse_ddl
-    assert derive(KEYED, "x", "", "with blank").table.sort == ("with blank",)
+    assert derive(KEYED, "x", (), ["with blank"]).table.sort == ("with blank",)
     without = derive(pa.table({"few": ["a", "b"] * 50, "many": [str(at) for at in range(100)]}), "x")
     assert "PRIMARY KEY" not in without.table.postgres_ddl
     assert "ORDER BY tuple()" in without.table.clickhouse_ddl
     assert "no primary key" in " ".join(without.notes)
     assert [one.clickhouse_type for one in without.table.columns] == ["LowCardinality(String)", "String"]
     stems = ("My Data (1)", "日本", "x" * 90, "'; DROP--")
+    assert mine.columns_named("KEY", "with blank, a", KEYED.column_names) == ("with blank", "a")
+    with pytest.raises(SettingsError, match="KEY='c': there is no column 'c' among a, b"):
+        mine.columns_named("KEY", "c", KEYED.column_names)
+    with pytest.raises(SettingsError, match="names a twice"):
+        mine.columns_named("KEY", "a a", KEYED.column_names)
     names = ["framehaul_my_data_1", "framehaul_mine", f"framehaul_{'x' * 40}", "framehaul_drop"]
-    assert [*map(table_name, stems)] == names
+    assert [*map(mine.table_name, stems)] == names
 
 
 # Files
@@ -344,7 +349,7 @@ def test_json_lines_become_columns_and_what_is_nested_documents(name: str, data:
 )  # fmt: skip
 def test_damaged_json_lines_are_named_by_file_and_place(text: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(text)
-    with pytest.raises(DataError, match=rf"^x.jsonl .*{said}"):
+    with pytest.raises(FrameError, match=rf"^x.jsonl .*{said}"):
         mine.open_frame(str(tmp_path / "x.jsonl"))
 
 
@@ -389,7 +394,7 @@ def test_what_is_no_file_to_read_is_refused(
     name: str, write: Callable[[Path], object], said: str, tmp_path: Path
 ) -> None:
     write(tmp_path / name)
-    with pytest.raises(DataError, match=said) as refused:
+    with pytest.raises(FrameError, match=said) as refused:
         files.read(tmp_path / name)
     assert str(tmp_path) not in str(refused.value)
 
@@ -401,7 +406,7 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(
 ) -> None:
     WRITERS[name](tmp_path / name)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10))
-    with pytest.raises(DataError, match=f"{name} takes at least .* give .*ROWS"):
+    with pytest.raises(FrameError, match=f"{name} takes at least .* give .*ROWS"):
         files.read(tmp_path / name, rows)
 
 
@@ -443,12 +448,12 @@ EXACTLY: dict[tuple[Database, Direction], set[str]] = {
 @pytest.mark.parametrize("path", EXACTLY, ids=" ".join)
 def test_every_type_arrives_exactly(path: tuple[Database, Direction], servers: Servers) -> None:
     every = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}
-    check_exact(measured(path, EXACTLY[path], derive(pa.table({"id": [1, 2, 3], **every}), "every", "id"), servers))
+    check_exact(measured(path, EXACTLY[path], derive(pa.table({"id": [1, 2, 3], **every}), "every", ["id"]), servers))
 
 
 def test_a_driver_that_does_not_write_a_type_says_which_does(servers: Servers) -> None:
     fewest = {name: values for name, (values, *_) in CARRIED_BY_FEWEST.items()}
-    found = derive(pa.table({"id": [1, 2, 3], **fewest}), "fewest", "id")
+    found = derive(pa.table({"id": [1, 2, 3], **fewest}), "fewest", ["id"])
     names = EXACTLY["postgres", "write"] | {"polars_psycopg_copy_binary"}
     for name, outcome in measured(("postgres", "write"), names, found, servers).items():
         if name == "polars_psycopg_copy_binary":
@@ -593,5 +598,5 @@ def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monk
     frame = mine.open_frame(rows=200)
     table = replace(frame.table, key=("dimension_a",))
     frame = replace(frame, derived=replace(frame.derived, table=table))
-    with pytest.raises(DataError, match=r"PostgreSQL does not hold this frame: .*unique"):
+    with pytest.raises(FrameError, match=r"PostgreSQL does not hold this frame: .*unique"):
         mine.run(frame, rounds=1, warmup=0, seed=1)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -16,20 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.__main__ import main
+from framehaul.api.create import MARK
 from framehaul.bench import store
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.errors import ServerError
 from framehaul.servers import Servers
-from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.own_data import addresses, modes
+from framehaul.studies.own_data import modes
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.snippet import OURS, snippet
+from framehaul.studies.own_data.snippet import script
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import Database, named
+from framehaul.techniques.registry import Database, Direction, named
 from tests.conftest import lacks, run_command
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import NYCFLIGHTS13, SMALL
@@ -47,35 +45,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mine.Frame]
     return path, mine.open_frame(str(path), key="Order")
 
 
-def run_script(code: str, data: Path, servers: Servers, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run handed-out code as its reader would, with its frame, if it reads one, written to `frame.arrow`."""
-    keep, found = "getattr(frame, 'write_ipc', None) or frame.to_feather", servers.clickhouse
-    login = f"{quote(found.user, safe='')}:{quote(found.password, safe='')}"
-    variables = {
-        "DATABASE_URL": servers.postgres.dsn(), "CLICKHOUSE_NATIVE_PORT": str(found.native_port),
-        "CLICKHOUSE_URL": f"http://{login}@{found.host}:{found.http_port}/{found.database}",
-    }  # fmt: skip
-    (directory / "code.py").write_text(code.replace("print(frame)", f"({keep})('frame.arrow')"))
-    return subprocess.run(
-        [sys.executable, "code.py", str(data)], cwd=directory, capture_output=True, text=True, check=False,
-        env=os.environ | variables,
-    )  # fmt: skip
-
-
-RECOMMENDED: list[tuple[Database, str, str, str]] = [
+RECOMMENDED: list[tuple[Database, Direction, str, str | None]] = [
     ("postgres", "write", "polars_pgpq_copy_binary", modes.APPEND),
-    ("postgres", "write", "polars_asyncpg_copy_binary", modes.REPLACE),
+    ("postgres", "write", "pandas_asyncpg_copy_binary", modes.REPLACE),
     ("postgres", "write", "polars_pgpq_temporary_on_conflict", modes.UPSERT),
-    ("postgres", "read", "pandas_adbc_fetch", modes.APPEND),
-    ("clickhouse", "write", "polars_http_client_arrow_stream", modes.REPLACE),
+    ("postgres", "read", "pandas_adbc_fetch", None),
+    ("clickhouse", "write", "pandas_http_client_arrow_stream", modes.REPLACE),
     ("clickhouse", "write", "polars_http_client_replacing", modes.UPSERT),
-    ("clickhouse", "read", "polars_http_client_native_decoded", modes.APPEND),
+    ("clickhouse", "read", "polars_http_client_native_decoded", None),
 ]
 
 
 @pytest.mark.parametrize(("database", "direction", "name", "mode"), RECOMMENDED)
-def test_the_code_that_is_handed_out_moves_every_value(
-    database: Database, direction: Any, name: str, mode: str, hostile: tuple[Path, mine.Frame],
+def test_the_script_that_is_handed_out_moves_every_value(
+    database: Database, direction: Direction, name: str, mode: str | None, hostile: tuple[Path, mine.Frame],
     servers: Servers, tmp_path: Path,
 ) -> None:  # fmt: skip
     data, frame = hostile
@@ -91,42 +74,28 @@ def test_the_code_that_is_handed_out_moves_every_value(
         there = content.slice(0, 100)
     elif direction == "read":
         there = content
+    row = {"database": database, "direction": direction, "technique": name, "contract": mode, "frame": found.frame,
+           "label": found.label, "rows_per_s": 1e6}  # fmt: skip
+    code = script(row, frame.table, frame.statements[database])
+    assert len(code.partition('"""\n\n')[2].splitlines()) < 15
+    assert (f'technique="{name}"' in code) == (direction == "write" and "asyncpg" not in name)
+    keep, at = "getattr(frame, 'write_ipc', None) or frame.to_feather", servers.clickhouse
+    (tmp_path / "code.py").write_text(code.replace("print(frame)", f"({keep})('frame.arrow')"))
+    login = f"{quote(at.user, safe='')}:{quote(at.password, safe='')}"
+    address = f"http://{login}@{at.host}:{at.http_port}/{at.database}"
     try:
         tables.create(made)
         if there.num_rows:
             tables.load(made, there)
-        done = run_script(snippet(found, frame.table, "", replaces=mode == modes.REPLACE), data, servers, tmp_path)
+        done = subprocess.run(
+            [sys.executable, "code.py", str(data)], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"DATABASE_URL": servers.postgres.dsn(), "CLICKHOUSE_URL": address},
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         received = read.content(frame.table) if direction == "write" else pl.read_ipc(tmp_path / "frame.arrow")
         assert Expected(frame.table, content).difference(received) is None
     finally:
         tables.drop(frame.table)
-
-
-def test_code_is_whole_for_every_technique() -> None:
-    table = mine.open_frame(rows=5, key="entity_key event_date").table
-    for found in techniques():
-        if found.frame != "none":
-            code = snippet(found, table, table.postgres_ddl)
-            compile(code, found.name, "exec")
-            assert len(code.partition('"""\n\n')[2].splitlines()) < 25, found.name
-            assert str(PROJECT) not in code
-
-
-def test_code_connects_where_the_usual_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE"):
-        monkeypatch.delenv(name, raising=False)
-    for url in ("postgresql://me:s%40crt@db:5433/my%20db?sslmode=require", "postgresql://postgres:@localhost:5432/d"):
-        monkeypatch.setenv("DATABASE_URL", url)
-        assert addresses.postgres_server().dsn() == url
-    monkeypatch.delenv("DATABASE_URL")
-    monkeypatch.setenv("PGHOST", "/run/pg")
-    assert addresses.postgres_server().dsn() == "postgresql://postgres:@%2Frun%2Fpg:5432/postgres"
-    monkeypatch.setenv("CLICKHOUSE_URL", "https://me:x%2Fy@ch/db")
-    assert addresses.clickhouse_server() == parse_clickhouse_url("https://me:x%2Fy@ch/db", None)
-    monkeypatch.setenv("CLICKHOUSE_URL", "not a url")
-    with pytest.raises(ServerError, match=r"^CLICKHOUSE_URL must look like"):
-        addresses.clickhouse_server()
 
 
 # make mine
@@ -177,7 +146,7 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     scripts = [*(tmp_path / "reports" / "20_own_data").glob("*.py")]
     # A table that is made as the code says must not be taken for one of ours, which the next run drops.
-    assert not [path for path in scripts if OURS.strip() in path.read_text()]
+    assert not [path for path in scripts if MARK.strip() in path.read_text()]
     assert {path.stem for path in scripts} == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")

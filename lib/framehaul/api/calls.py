@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -11,18 +11,27 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.api.choice import MODES, Choice, Mode, choose_clickhouse_write, choose_postgres_write
+from framehaul.api.choice import (
+    MODES,
+    Choice,
+    Mode,
+    choose_clickhouse_write,
+    choose_postgres_write,
+    technique_function,
+)
+from framehaul.api.create import created, derived_table
 from framehaul.api.lookup import (
     Relation,
     Target,
     clickhouse_result,
     clickhouse_target,
+    exists,
     postgres_result,
     postgres_target,
 )
 from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
-from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.frames import to_pandas, to_polars, validated, with_bytes
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
@@ -38,21 +47,23 @@ Kind = Literal["polars", "pandas", "arrow"]
 
 
 def write(
-    frame: object, target: Address, table: str, *, mode: Mode = "append", token: str = "", technique: str = ""
-) -> None:
+    frame: object, target: Address, table: str, *, mode: Mode = "append", create: bool | Sequence[str] = False,
+    token: str = "", technique: str = "",
+) -> None:  # fmt: skip
     """Write a frame into a table: append its rows, replace all rows, or update those with the same key.
 
     `frame` is of Polars, pandas or pyarrow, or has `__arrow_c_stream__`. `target` is a URL, `postgresql://...` or
     `http(s)://user:password@host:port/database` of ClickHouse, or an open psycopg connection, whose transaction the
     write joins. `table` is a name as in SQL. PostgreSQL gets all rows or none; ClickHouse gets them block by block,
-    and `mode="replace"` all at once. A `token` makes an append to ClickHouse safe to repeat, where the table
-    deduplicates. `technique` names another technique than the one that `explain` shows.
+    and `mode="replace"` all at once. `create` makes a table that is missing: True one without a key, names of columns
+    one with this key; the statement is logged by the logger `framehaul`. A `token` makes an append to ClickHouse safe
+    to repeat, where the table deduplicates. `technique` names another technique than the one that `explain` shows.
 
     Raises FrameError for what the table cannot hold, before anything is stored, TableError for a table that cannot be
     written so, and ServerError with the server's own message.
     """
     given = as_frame(frame)
-    with _connected(target) as client, _errors():
+    with _connected(target) as client, _errors(), created(client, given, table, create):
         if token and (mode != "append" or not isinstance(client, HttpConnection)):
             raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
         found, relation, choice = _prepared(given, client, table, mode, technique)
@@ -64,11 +75,16 @@ def write(
         _call(client, relation, given, choice, mode, token)
 
 
-def explain(frame: object, target: Address, table: str, *, mode: Mode = "append") -> Choice:
+def explain(
+    frame: object, target: Address, table: str, *, mode: Mode = "append", create: bool | Sequence[str] = False
+) -> Choice:
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
     given = as_frame(frame)
     with _connected(target) as client, _errors():
-        return _prepared(given, client, table, mode, "")[2]
+        if not create or exists(client, table):
+            return _prepared(given, client, table, mode, "")[2]
+        relation, ddl = derived_table(client, given, table, create)
+        return replace(_choice(given, client, relation, "MergeTree", mode), ddl=ddl)
 
 
 def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
@@ -170,19 +186,20 @@ def _errors() -> Iterator[None]:
 def _prepared(
     frame: Frame, client: Client, table: str, mode: Mode, technique: str
 ) -> tuple[Target, Relation, Choice]:  # fmt: skip
+    found = (clickhouse_target if isinstance(client, HttpConnection) else postgres_target)(client, table)
+    relation, columns = found.relation(frame)
+    choice = _choice(frame, client, relation, found.engine, mode)
+    _check_limits(frame, columns)
+    return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
+
+
+def _choice(frame: Frame, client: Client, table: Relation, engine: str, mode: Mode) -> Choice:
     if mode not in MODES:
         raise TableError(f"mode={mode!r}: choose from {', '.join(MODES)}")
     kind = "polars" if isinstance(frame, pl.DataFrame) else "pandas"
     if isinstance(client, HttpConnection):
-        found = clickhouse_target(client, table)
-        relation, columns = found.relation(frame)
-        choice = choose_clickhouse_write(kind, found, relation, len(frame), mode)
-    else:
-        found = postgres_target(client, table)
-        relation, columns = found.relation(frame)
-        choice = choose_postgres_write(kind, relation, len(frame), mode)
-    _check_limits(frame, columns)
-    return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
+        return choose_clickhouse_write(kind, engine, table, len(frame), mode)
+    return choose_postgres_write(kind, table, len(frame), mode)
 
 
 def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
@@ -212,7 +229,7 @@ def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(pa.Table.from_pandas(frame, preserve_index=False), relation)
     with room as table:
-        choice.function(client, table, frame)
+        technique_function(choice.technique)(client, table, frame)
 
 
 @contextlib.contextmanager
@@ -230,7 +247,7 @@ def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Ta
 
     if relation.columns_of(*NOT_DECODED):
         query = f"SELECT {relation.clickhouse_columns_as_in_frames} FROM {relation.clickhouse_name} FORMAT ArrowStream"
-        return read_arrow(connection.post(query, settings=ARROW))
+        return validated(with_bytes(read_arrow(connection.post(query, settings=ARROW)), relation))
     query = f"SELECT {relation.clickhouse_columns} FROM {relation.clickhouse_name} FORMAT Native"
     with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
 
-from framehaul.api.lookup import Relation, Target
+from framehaul.api.lookup import Relation
 from framehaul.data.schema import NO_NATIVE
 from framehaul.errors import TableError
 from framehaul.techniques.contract import (
@@ -37,16 +37,8 @@ class Choice:
     technique: str
     reason: str
     terms: Contract | None = None
-
-    @property
-    def function(self) -> Callable[..., None]:
-        """The function of the technique, whose module alone is imported: others load drivers that it does not need."""
-        for module in MODULES[self.technique.partition("_")[2].startswith("http_client")]:
-            if function := getattr(import_module(module), self.technique, None):
-                return function  # type: ignore[no-any-return]
-        raise TableError(
-            f"technique={self.technique!r}: name one over psycopg (pgpq) or http.client, as explain() does"
-        )
+    ddl: str = ""
+    """The CREATE TABLE for a table that is missing."""
 
     def __str__(self) -> str:
         lines = [self.technique, self.reason]
@@ -55,7 +47,18 @@ class Choice:
                 f"locks: {self.terms.locks}", f"visible while it runs: {self.terms.others_see}",
                 f"left after a failure: {self.terms.after_failure}",
             ]  # fmt: skip
-        return "\n".join(lines)
+        return "\n".join([*lines, self.ddl] if self.ddl else lines)
+
+
+def technique_function(name: str) -> Callable[..., None]:
+    """Return the function of a technique, whose module alone is imported: others load drivers that it does not need.
+
+    Raises TableError for a name that `framehaul.write` does not take.
+    """
+    for module in MODULES[name.partition("_")[2].startswith("http_client")]:
+        if function := getattr(import_module(module), name, None):
+            return function  # type: ignore[no-any-return]
+    raise TableError(f"technique={name!r}: name one over psycopg (pgpq) or http.client, as explain() does")
 
 
 def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) -> Choice:
@@ -78,13 +81,13 @@ def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) ->
     return Choice(f"{frame}_pgpq_copy_binary", f"binary COPY as the rows are: {why}", terms)
 
 
-def choose_clickhouse_write(frame: str, target: Target, table: Relation, rows: int, mode: Mode) -> Choice:
+def choose_clickhouse_write(frame: str, engine: str, table: Relation, rows: int, mode: Mode) -> Choice:
     """Return the fastest technique that keeps every value and locks nothing."""
     terms = REPLACED_BESIDE if mode == "replace" else APPEND["clickhouse"]
     if mode == "upsert":
-        if "ReplacingMergeTree" not in target.engine or not table.key:
+        if "ReplacingMergeTree" not in engine or not table.key:
             raise TableError(
-                f"table {table.reference} is a {target.engine}: an upsert needs a ReplacingMergeTree, sorted by its "
+                f"table {table.reference} is a {engine}: an upsert needs a ReplacingMergeTree, sorted by its "
                 "key and read with FINAL; or use mode='replace'"
             )
         return Choice(

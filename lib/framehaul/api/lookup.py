@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeIs
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 from psycopg.rows import tuple_row
 
-from framehaul.api.types import ServerColumn, clickhouse_column, postgres_column
-from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text, quote_postgres
+from framehaul.api.derive import IN_NESTED, types_inside
+from framehaul.api.types import ServerColumn, arguments, clickhouse_column, postgres_column
+from framehaul.data.schema import (
+    Column,
+    Table,
+    kind_of,
+    nested_list_types,
+    quote_clickhouse,
+    quote_clickhouse_text,
+    quote_postgres,
+)
 from framehaul.errors import TableError
 
 if TYPE_CHECKING:
@@ -56,10 +66,20 @@ class Declared:
     labels: tuple[str, ...] | None = None
     """The labels of an enum of PostgreSQL; None where the server is ClickHouse."""
 
-    def column(self, *, binary: bool = False) -> ServerColumn:
-        """Return the column as it is sent and received; raises TableError for a type that is not supported."""
+    def column(self, *, binary: bool = False, nested: pa.DataType | None = None) -> ServerColumn:
+        """Return the column as it is sent and received; raises TableError for a type that is not supported.
+
+        `nested` is the type of a nested column of a frame, which PostgreSQL's jsonb holds as documents.
+        """
         if self.labels is None:
             return clickhouse_column(self.name, self.kind, binary=binary)
+        if self.kind == "jsonb" and nested is not None:
+            types = types_inside(nested)
+            if types is None:
+                raise TableError(f"column {self.name} ({nested}) is not carried as jsonb: {IN_NESTED}")
+            if types.element and types.postgres != "jsonb":  # a list of scalars, which is an array elsewhere
+                types = nested_list_types(types.element)
+            return ServerColumn(Column(self.name, kind_of(types), self.nullable, exactly=types))
         return postgres_column(self.name, self.kind, nullable=self.nullable, labels=self.labels)
 
 
@@ -96,14 +116,29 @@ class Target:
         if any(problems.values()):
             said = "; ".join(f"{what}: {', '.join(map(repr, found))}" for what, found in problems.items() if found)
             raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
-        binary = {name for name, dtype in frame.schema.items() if dtype == pl.Binary} if _is_polars(frame) else set()
-        columns = [self.columns[name].column(binary=name in binary) for name in names]
+        binary = (
+            {name for name, dtype in frame.schema.items() if dtype in (pl.Binary, pl.List(pl.Binary))}
+            if _is_polars(frame)
+            else set()
+        )
+        nested = _nested_types(frame, [name for name in names if self.columns[name].kind == "jsonb"])
+        columns = [self.columns[name].column(binary=name in binary, nested=nested.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
         by_month = month[1] if month and month[1] in names else None
         name = self.reference.rpartition(".")[2].strip('"`')
         relation = Relation(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
         return relation, columns
+
+
+def _nested_types(frame: pl.DataFrame | pd.DataFrame, names: list[str]) -> dict[str, pa.DataType]:
+    """Return the Arrow types of those columns that are nested; objects of pandas have the type of their values."""
+    if _is_polars(frame):
+        schema = frame.select(names).clear().to_arrow().schema
+    else:
+        objects = [name for name in names if isinstance(next(iter(frame[name].dropna()), None), dict | list | tuple)]
+        schema = pa.Schema.from_pandas(frame[objects], preserve_index=False)
+    return {field.name: field.type for field in schema if pa.types.is_nested(field.type)}
 
 
 def _is_polars(frame: object) -> TypeIs[pl.DataFrame]:
@@ -158,6 +193,15 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     required = {name for name, _, not_null, computed, default, _ in rows if not_null and not default and not computed}
     computed = {name for name, _, _, computed, *_ in rows if computed}
     return Target(reference, columns, frozenset(required), frozenset(computed), tuple(key))
+
+
+def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool:
+    """Return whether there is a table, or anything else, of this name."""
+    if not hasattr(client, "pgconn"):
+        name = clickhouse_name(table, client.database)  # type: ignore[union-attr]
+        return bool(client.post(f"EXISTS TABLE {name}").read() == b"1\n")  # type: ignore[union-attr]
+    found = client.cursor(row_factory=tuple_row).execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    return found != (None,)
 
 
 def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation:
@@ -219,11 +263,15 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     rows = _rows(connection, CLICKHOUSE_COLUMNS.format(**given))
     columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
     computed = frozenset(name for name, _, default in rows if default in FILLED)
-    key = tuple(part.strip().strip("`") for part in sorting.split(",") if part.strip().strip("`") in columns)
+    # ORDER BY (id) is "(id)".
+    inner = re.fullmatch(r"\((\w+|`.*`)\)", sorting)
+    parts = [*arguments(inner[1] if inner else sorting)]
+    parts = [re.sub(r"\\(.)", r"\1", part[1:-1]) if part.startswith("`") else part for part in parts]
+    key = tuple(part for part in parts if part in columns)
     remembers = re.search(r"non_replicated_deduplication_window = ([1-9])", ddl) is not None
     return Target(
         f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(), computed,
-        key if len(key) == len(sorting.split(",")) else (), partition, engine,
+        key if len(key) == len(parts) else (), partition, engine,
         engine.startswith(("Replicated", "Shared")) or remembers,
     )  # fmt: skip
 
@@ -240,6 +288,18 @@ def clickhouse_result(connection: HttpConnection, query: str) -> Relation:
     )
     reference = f"(SELECT {selected} FROM {source})"
     return Relation("query", tuple(one.column for one in columns), (), reference=reference)
+
+
+def postgres_name(table: str) -> str:
+    """Return the name of a table as in SQL, with or without its schema; raises TableError for what is no name."""
+    if not re.fullmatch(r'(("([^"\0]|"")+"|[^\W\d][\w$]*)(\.(?!$)|$)){1,2}', table):
+        raise TableError(f"{table!r} is no name of a table: give name or schema.name, quoted where it has dots")
+    return table
+
+
+def clickhouse_name(table: str, database: str) -> str:
+    """Return the name of a table with its database, quoted; raises TableError for what is no name."""
+    return ".".join(map(quote_clickhouse, _clickhouse_name(table, database)))
 
 
 def _clickhouse_name(table: str, database: str) -> tuple[str, str]:

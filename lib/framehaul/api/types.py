@@ -159,7 +159,7 @@ SECONDS = Limit(
 
 
 def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerColumn:
-    """Return the column for a type of ClickHouse; a String holds bytes where `binary` is given.
+    """Return the column for a type of ClickHouse; a String, or one in an Array, holds bytes where `binary` is given.
 
     A type that frames lack is sent as the next larger one, which the server converts, within a `limit` that keeps
     values as they are. Raises TableError, with what to do, for a type that is not supported.
@@ -171,6 +171,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
         inner, nullable = _argument(inner), True
     if binary and inner == "String":
         return ServerColumn(Column(name, ColumnType.BYTES, nullable, low_cardinality))
+    if binary and inner in ("Array(String)", "Array(Nullable(String))"):
+        return ServerColumn(Column(name, ColumnType.LIST, exactly=list_types(ColumnType.BYTES.value)))
     if inner == "Int8":
         return _sent_as(name, ColumnType.INT16.value, nullable, "toInt16({0})", Limit(
             lambda number: number.is_between(-128, 127), "-128 to 127"))  # fmt: skip
@@ -210,12 +212,12 @@ def _array(found: re.Match[str]) -> Types:
 
 
 def _map(found: re.Match[str]) -> Types:
-    key, value = _arguments(found[1])
+    key, value = arguments(found[1])
     return map_types(_clickhouse_types(key), _clickhouse_types(value))
 
 
 def _tuple(found: re.Match[str]) -> Types:
-    fields = [re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part) for part in _arguments(found[1])]
+    fields = [re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part) for part in arguments(found[1])]
     if not all(fields):
         raise ValueError("name the elements of the tuple")
     return struct_types({field[1] or field[2]: _clickhouse_types(field[3]) for field in fields if field})
@@ -238,17 +240,12 @@ def _argument(kind: str) -> str:
     return kind[kind.index("(") + 1 : -1]
 
 
-def _arguments(inner: str) -> Iterator[str]:
+def arguments(inner: str) -> Iterator[str]:
     """Give the arguments of a type, which may have commas within parentheses and quotes."""
-    depth, start, quote = 0, 0, ""
-    for at, letter in enumerate(inner):
-        if quote:
-            quote = "" if letter == quote and inner[at - 1] != "\\" else quote
-        elif letter in "'`":
-            quote = letter
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-        elif letter == "," and not depth:
-            yield inner[start:at].strip()
-            start = at + 1
+    depth, start = 0, 0
+    for found in re.finditer(r"`(?:[^`\\]|\\.)*`|'(?:[^'\\]|\\.)*'|[(),]", inner):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if found[0] == "," and not depth:
+            yield inner[start : found.start()].strip()
+            start = found.end()
     yield inner[start:].strip()

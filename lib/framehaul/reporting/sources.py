@@ -28,8 +28,7 @@ class Listing:
 
 def show_source(database: str, direction: str, *names: str) -> Listing:
     """Show the functions of these techniques, and their calls."""
-    found = source(database, direction, names)
-    return Listing(f"{found.code}\n\n\n{found.calls}", "python")
+    return Listing(source(database, direction, names), "python")
 
 
 def show_code(*shown: Callable[..., Any] | str, language: str = "python") -> Listing:

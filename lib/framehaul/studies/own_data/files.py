@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from framehaul.errors import SettingsError
+from framehaul.data.unwrapping import undamaged
+from framehaul.errors import FrameError
 from framehaul.studies.own_data.json_lines import table_of_lines
-from framehaul.studies.own_data.loading import undamaged
 
 KINDS = (
     "Parquet, CSV (.csv or .tsv) or JSON lines (.jsonl or .ndjson), both also .gz or .zst, or Arrow IPC (.arrow, .ipc, "
@@ -45,28 +45,24 @@ NULL_BYTES = 16
 """The bytes of a NULL as text in a frame."""
 
 
-class DataError(SettingsError):
-    """A file or a column that cannot be used; the message names it and the remedy."""
-
-
 def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     """Return the first `rows` rows of a file, or all for 0, and notes on how it was read.
 
-    Raises DataError for a file of another kind, without rows, or too large for memory. Its message has the file's name
+    Raises FrameError for a file of another kind, without rows, or too large for memory. Its message has the file's name
     without its directory, because notebooks are published.
     """
     if not path.is_file():
-        raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
+        raise FrameError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     try:
         content, notes = _read(path, rows)
         undamaged(content)
-    except DataError:
+    except FrameError:
         raise
     except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
         message = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
-        raise DataError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
+        raise FrameError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
     if not content.num_rows:
-        raise DataError(f"{path.name} holds no rows: there is nothing to measure")
+        raise FrameError(f"{path.name} holds no rows: there is nothing to measure")
     # A column of NULLs or of runs has many rows and few bytes.
     without_bytes = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
     _check_memory(path, content.nbytes + content.num_rows * NULL_BYTES * without_bytes, rows)
@@ -94,11 +90,11 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
         return _csv(path, packed, TEXT_SUFFIXES[suffix], rows)
     if suffix in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
-    raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
+    raise FrameError(f"{path.name} is none of the files that are read here: {KINDS}")
 
 
 def _first(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> pa.Table:
-    """Return the first `rows` rows of record batches, or all for 0; raises DataError when memory is too small."""
+    """Return the first `rows` rows of record batches, or all for 0; raises FrameError when memory is too small."""
     found, size, missing = list[pa.RecordBatch](), 0, rows
     for batch in batches:
         found.append(batch.slice(0, missing) if rows else batch)
@@ -126,7 +122,7 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         header = next(csv.reader(lines, delimiter=delimiter), [])
     if len(header) > MOST_CSV_COLUMNS:
-        raise DataError(f"{path.name} has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
+        raise FrameError(f"{path.name} has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -170,7 +166,7 @@ def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, li
 
 
 def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
-    """Yield lines until `rows` of them are not blank; raises DataError when memory is too small."""
+    """Yield lines until `rows` of them are not blank; raises FrameError when memory is too small."""
     size = checked = count = 0
     for line in stream:
         size += len(line)
@@ -184,10 +180,10 @@ def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
 
 
 def _check_memory(path: Path, size: int, rows: int) -> None:
-    """Raise DataError when memory cannot hold a frame of this many bytes and its copies."""
+    """Raise FrameError when memory cannot hold a frame of this many bytes and its copies."""
     available = psutil.virtual_memory().available
     if size * COPIES > available:
-        raise DataError(
+        raise FrameError(
             f"{path.name} takes at least {size / 2**30:.1f} GiB as a frame, {COPIES} times that while it is moved, and "
             f"{available / 2**30:.1f} GiB of memory are free: give {'a smaller ' if rows else ''}ROWS, and the first "
             "rows are taken"

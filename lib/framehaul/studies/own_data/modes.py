@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from framehaul.data.schema import FLOATS, Table
-from framehaul.errors import UnavailableError
-from framehaul.studies.own_data.files import DataError
+from framehaul.errors import SettingsError, UnavailableError
 from framehaul.studies.upsert.found import KEPT
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import named
@@ -19,18 +18,18 @@ APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
 
 
 def check_mode(mode: str, key: str) -> None:
-    """Raise DataError for an unknown mode, or for an upsert without a key."""
+    """Raise SettingsError for an unknown mode, or for an upsert without a key."""
     if mode not in MODES:
-        raise DataError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
+        raise SettingsError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
     if mode == UPSERT and not key.strip():
-        raise DataError("MODE='upsert' finds rows by their key, and there is none: give its columns, KEY='a b'")
+        raise SettingsError("MODE='upsert' finds rows by their key, and there is none: give its columns, KEY='a b'")
 
 
 def check_key(table: Table, mode: str) -> None:
-    """Raise DataError for a key with floats, by which an upsert does not find rows."""
+    """Raise SettingsError for a key with floats, by which an upsert does not find rows."""
     for column in table.columns if mode == UPSERT else ():
         if column.name in table.key and column.type in FLOATS:
-            raise DataError(
+            raise SettingsError(
                 f"KEY={' '.join(table.key)!r}: column {column.name} is a float, and NaN equals itself on some servers "
                 "only: leave it out, or cast it to a decimal or to text"
             )

@@ -17,10 +17,9 @@ from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import Table
-from framehaul.errors import ReferenceTableError
+from framehaul.errors import FrameError, ReferenceTableError
 from framehaul.servers import Servers
 from framehaul.studies.own_data import modes
-from framehaul.studies.own_data.files import DataError
 from framehaul.studies.registry import OWN_DATA
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique
@@ -84,7 +83,7 @@ class Racing:
         return ExistingRows(content.slice(0, THERE_ROWS)) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
-        """Record the passes of techniques with the first `rows` rows; raise DataError when a server refuses them."""
+        """Record the passes of techniques with the first `rows` rows; raise FrameError when a server refuses them."""
         log = self.this_run.technique_log(OWN_DATA.notebook, rows, self.stop)
         left = [one for one in techniques if not all(log.finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
@@ -95,4 +94,4 @@ class Racing:
             options = PassOptions(existing=self._existing(database, content))
             measure.run(left, self.both.of(database), self.table, content, rounds, log, options)
         except (psycopg.Error, ReferenceTableError) as error:
-            raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
+            raise FrameError(f"{DATABASES[database]} does not hold this frame: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +11,23 @@ from pathlib import Path
 import polars as pl
 
 from framehaul import servers
+from framehaul.api.create import unmarked
+from framehaul.api.derive import Derived, derive
 from framehaul.bench import recording, statistics, store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.errors import SettingsError
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import files, modes
-from framehaul.studies.own_data.derive import Derived, derive
-from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
-from framehaul.studies.own_data.snippet import snippet, unmarked
+from framehaul.studies.own_data.snippet import callable_by_name, script
 from framehaul.studies.registry import OWN_DATA
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
-from framehaul.techniques.source import source
 from framehaul.techniques.upsert.rows import target
 
 DIRECTIONS: tuple[tuple[Database, Direction], ...] = (
@@ -37,6 +38,7 @@ PATH = ["database", "direction", "contract", "frame"]
 RECOMMENDED = 4
 """The number of techniques that are recommended for each path, the fastest first."""
 EXAMPLE_ROWS = 2_000
+STEM_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,12 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
     """Read the first `rows` rows of a file, or all for 0, and derive a table from them.
 
     Without `data` it reads the file given to `make mine`, or else makes a small example. `key` and `sort` name columns,
-    as `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, for an
-    unknown `mode`, and for a mode that lacks its key.
+    as `a b`, or as `a, b c` where names hold blanks. Raises FrameError for what cannot be read or
+    carried, and SettingsError for unknown columns, an unknown `mode`, and a mode that lacks its key.
     """
     modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
-        raise DataError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
+        raise SettingsError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
         content = generator.arrow_table(ANALYTICS_METRICS, rows or EXAMPLE_ROWS, 1)
@@ -87,9 +89,30 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
     else:
         content, notes = files.read(path, rows)
         name = path.name
-    derived = derive(content, name.partition(".")[0], key, sort)
+    keys, order = (columns_named(*one, content.column_names) for one in (("KEY", key), ("SORT", sort)))
+    derived = derive(content, table_name(name.partition(".")[0]), keys, order)
     modes.check_key(derived.table, mode)
     return Frame(name, derived, (*notes, *derived.notes), mode)
+
+
+def table_name(stem: str) -> str:
+    """Return `framehaul_` and the characters of a file's name that need no quotes."""
+    return f"framehaul_{re.sub(r'[^a-z0-9]+', '_', stem.lower()).strip('_')[:STEM_CHARACTERS] or 'mine'}"
+
+
+def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
+    """Return the columns in `a b`, or in `a, b c` where names have blanks; raises SettingsError for unknown ones."""
+    whole = [text.strip()] if text.strip() in names else None
+    columns = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
+    for name in columns:
+        if name not in names:
+            raise SettingsError(
+                f"{variable}={text!r}: there is no column {name!r} among {', '.join(names)}; "
+                "between names with blanks put commas"
+            )
+        if columns.count(name) > 1:
+            raise SettingsError(f"{variable}={text!r} names {name} twice: name it once")
+    return tuple(columns)
 
 
 @recording.study(OWN_DATA.notebook)
@@ -97,7 +120,7 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
     """Measure every technique with the frame and return one row per pass.
 
     In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Passes are recorded in
-    results/own_data.csv. Raises DataError when a server does not hold the frame, ValueError for an invalid parameter,
+    results/own_data.csv. Raises FrameError when a server does not hold the frame, ValueError for an invalid parameter,
     ServerError when a server cannot be started or reached, and ResultsError when results cannot be written.
     """
     content, kept, table = frame.derived.content, None, frame.table
@@ -132,7 +155,7 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
 def recommended(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the fastest exact techniques of each path that stayed in the race to its end, the fastest first.
 
-    The columns are those of `statistics.ranked`, the packages that a technique `needs`, and its terms.
+    The columns are those of `statistics.ranked`, and the terms of the technique.
     """
     medians = statistics.summary(passes).rename({"median_rows_per_s": "rows_per_s"}).drop(statistics.RATIO)
     exact = medians.drop_nulls("rows_per_s").filter(pl.col("origin") != "baseline", dtypes=store.EXACT)
@@ -141,9 +164,7 @@ def recommended(passes: pl.DataFrame) -> pl.DataFrame:
     best = statistics.ranked(whole, PATH).group_by(PATH, maintain_order=True).head(RECOMMENDED)
     best = best.sort(PATH, descending=[True, True, False, True], maintain_order=True)
     contracts = [modes.as_measured(row)[1].contract for row in best.iter_rows(named=True)]
-    packages = [source(one["database"], one["direction"], [one["technique"]]).packages for one in best.to_dicts()]
     return best.with_columns(
-        needs=pl.Series([", ".join(one) for one in packages], dtype=pl.String),
         others_see=pl.Series([one and one.others_see for one in contracts], dtype=pl.String),
         after_failure=pl.Series([one and one.after_failure for one in contracts], dtype=pl.String),
     )
@@ -160,21 +181,23 @@ def first_answer(passes: pl.DataFrame) -> str:
 
 
 def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
-    """Write a script for the fastest technique of each path beside the page, and return the scripts by file name.
+    """Write a script for each path beside the page, and return the scripts by file name.
 
-    Scripts of an older run are removed.
+    It calls the fastest technique that `framehaul.write` takes by name. Scripts of an older run are removed.
     """
     directory = load_settings().out / "reports" / OWN_DATA.notebook
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("*.py"):
         old.unlink()
     scripts = {}
-    for row in recommended.group_by(PATH, maintain_order=True).first().iter_rows(named=True):
+    for _, path in recommended.group_by(PATH, maintain_order=True):
+        rows = path.to_dicts()
+        row = next(filter(callable_by_name, rows), rows[0])
         registered, measured = modes.as_measured(row)
         made = target(measured, frame.table)
         ddl = made.postgres_ddl if registered.database == "postgres" else unmarked(made.clickhouse_ddl)
         kind = "" if row["contract"] in (modes.APPEND, None) else f"_{row['contract']}"
         file = f"{row['database']}_{row['direction']}_{row['frame']}{kind}.py"
-        scripts[file] = snippet(registered, frame.table, ddl, replaces=row["contract"] == modes.REPLACE)
+        scripts[file] = script(row, frame.table, ddl)
         (directory / file).write_text(scripts[file], "utf8")
     return scripts

@@ -1,10 +1,9 @@
-"""Derive a `Table` from the Arrow schema of a file and the values that it holds."""
+"""Derive a `Table` from the Arrow schema of a frame and the values that it holds."""
 
 from __future__ import annotations
 
-import re
 import zoneinfo
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -35,8 +34,8 @@ from framehaul.data.schema import (
     timestamp_types,
     wide_decimal_types,
 )
-from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import is_list, unwrapped, with_plain_dictionaries
+from framehaul.data.unwrapping import is_list, unwrapped, with_plain_dictionaries
+from framehaul.errors import FrameError
 from framehaul.techniques.prepare import (
     DATES,
     FIRST_MOMENT,
@@ -59,7 +58,6 @@ MOST_OF_ENUM = 2**15 - 1
 POLARS_DIGITS = 38
 """The largest precision of a decimal in Polars."""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
-STEM_CHARACTERS = 40
 ZONES = zoneinfo.available_timezones()
 """Names of time zones, which ClickHouse has as well."""
 
@@ -105,69 +103,51 @@ class Derived:
     notes: tuple[str, ...]
 
 
-def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Derived:
-    """Return the table for a frame that comes from a file of this name, without its suffix.
+def derive(content: pa.Table, name: str, key: Sequence[str] = (), sort: Sequence[str] = ()) -> Derived:
+    """Return the table of this name for a frame.
 
-    `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
-    `columns_named` reads them. Raises DataError, naming column, type and remedy, for what cannot be carried.
+    `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ. Raises
+    FrameError, naming column, type and remedy, for what cannot be carried.
     """
     names = content.column_names
     _check_names(names)
     mappings, carried = zip(*map(_carried, names, content.columns), strict=True)
-    keys, order = columns_named("KEY", key, names), columns_named("SORT", sort, names)
-    table = Table(table_name(stem), tuple(mapping.column for mapping in mappings), keys, sort=order or None)
+    for column in (*key, *sort):
+        if column not in names:
+            raise FrameError(f"the key names {column!r}, and the frame has the columns {', '.join(names)}")
+    table = Table(name, tuple(mapping.column for mapping in mappings), tuple(key), sort=tuple(sort) or None)
     rows = pa.Table.from_arrays(list(carried), schema=table.arrow_schema)
     _check_key(table, rows)
     notes = ["A column may be NULL where it holds one in the rows that were read."]
-    if not keys:
-        notes.append("Without `KEY` PostgreSQL's table has no primary key, and without `SORT` as well ClickHouse's no "
-                     "order. Techniques about the order of a key are skipped.")  # fmt: skip
+    if not key:
+        notes.append("Without a key PostgreSQL's table has no primary key, and ClickHouse's no order but that of "
+                     "columns to sort by. Techniques about the order of a key are skipped.")  # fmt: skip
     return Derived(table, rows, mappings, tuple(notes))
-
-
-def table_name(stem: str) -> str:
-    """Return `framehaul_` and the characters of a file's name that need no quotes."""
-    return f"framehaul_{re.sub(r'[^a-z0-9]+', '_', stem.lower()).strip('_')[:STEM_CHARACTERS] or 'mine'}"
-
-
-def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
-    """Return the columns in `a b`, or in `a, b c` where names have blanks; raises DataError for unknown ones."""
-    whole = [text.strip()] if text.strip() in names else None
-    columns = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
-    for name in columns:
-        if name not in names:
-            raise DataError(
-                f"{variable}={text!r}: there is no column {name!r} among {', '.join(names)}; "
-                "between names with blanks put commas"
-            )
-        if columns.count(name) > 1:
-            raise DataError(f"{variable}={text!r} names {name} twice: name it once")
-    return tuple(columns)
 
 
 def _check_names(names: list[str]) -> None:
     if not names:
-        raise DataError("the file has no columns")
+        raise FrameError("the frame has no columns")
     if len(names) > MOST_COLUMNS:
-        raise DataError(
-            f"the file has {len(names):,} columns, and a table in PostgreSQL at most {MOST_COLUMNS:,}: split it"
+        raise FrameError(
+            f"the frame has {len(names):,} columns, and a table in PostgreSQL at most {MOST_COLUMNS:,}: split it"
         )
     for at, name in enumerate(names, 1):
         if not name or "\0" in name:
-            raise DataError(f"column {at} has {'a NUL character in its' if name else 'no'} name: rename it")
+            raise FrameError(f"column {at} has {'a NUL character in its' if name else 'no'} name: rename it")
         if names.count(name) > 1:
-            raise DataError(f"{names.count(name)} columns are called {name!r}: rename all but one")
+            raise FrameError(f"{names.count(name)} columns are called {name!r}: rename all but one")
         if len(name.encode()) > POSTGRES_NAME_BYTES:
-            raise DataError(
+            raise FrameError(
                 f"the name of column {name[:30]!r}... has {len(name.encode())} bytes, and PostgreSQL keeps "
                 f"{POSTGRES_NAME_BYTES}: shorten it"
             )
         if name in SYSTEM_COLUMNS:
-            raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
+            raise FrameError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
 
 def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArray]:
-    """Return a column of the table and its values in the type of that column; raises DataError."""
+    """Return a column of the table and its values in the type of that column; raises FrameError."""
     arrow = values.type
     try:
         plain = unwrapped(values)
@@ -180,12 +160,12 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
         if texts.type == pa.string():
             _check_text(texts)
     except pa.ArrowException as error:
-        raise DataError(
+        raise FrameError(
             f"column {name} ({arrow}) holds what is not carried: {error}. Cast it to text, or moments and times to "
             "numbers, or leave it out"
         ) from error
     except ValueError as error:
-        raise DataError(f"column {name} ({arrow}) {str(error).removeprefix(f'column {name} ')}") from error
+        raise FrameError(f"column {name} ({arrow}) {str(error).removeprefix(f'column {name} ')}") from error
     notes = [note] if note else []
     if pa.types.is_dictionary(arrow) and kind is not ColumnType.ENUM:
         notes.append("a dictionary (categorical): carried as its values")
@@ -364,31 +344,31 @@ def _element_types(kind: pa.DataType) -> Types | None:
         return ColumnType.TIME.value
     if "binary" in str(kind.value_type):  # of any size, a fixed one, or views
         return ColumnType.BYTES.value
-    return _types_inside(kind.value_type)
+    return types_inside(kind.value_type)
 
 
 def _nested(values: pa.ChunkedArray) -> Choice:
     """Choose a struct, a map or a nested list; raises ValueError for values that jsonb does not have."""
-    types = cast("Types", _types_inside(values.type))
+    types = cast("Types", types_inside(values.type))
     _check_documents(values.cast(types.arrow), document)
     in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
     return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
-def _types_inside(kind: pa.DataType) -> Types | None:
+def types_inside(kind: pa.DataType) -> Types | None:
     """Return the types of an element of nested types; None where a server cannot hold it in its own type."""
     if pa.types.is_dictionary(kind):
-        return _types_inside(kind.value_type)
+        return types_inside(kind.value_type)
     if pa.types.is_map(kind):
-        key, item = _types_inside(kind.key_type), _types_inside(kind.item_type)
+        key, item = types_inside(kind.key_type), types_inside(kind.item_type)
         whole = kind.key_type in TEXTS or pa.types.is_integer(kind.key_type)
         return map_types(key, item) if whole and key and item else None
     if pa.types.is_struct(kind):
-        fields = {kind.field(at).name: _types_inside(kind.field(at).type) for at in range(kind.num_fields)}
+        fields = {kind.field(at).name: types_inside(kind.field(at).type) for at in range(kind.num_fields)}
         named = {name: types for name, types in fields.items() if types and name}
         return struct_types(named) if 0 < len(named) == kind.num_fields else None
     if is_list(kind):
-        inner = _types_inside(kind.value_type)
+        inner = types_inside(kind.value_type)
         make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
         return make(inner) if inner else None
     return _scalar_inside(kind)
@@ -413,22 +393,22 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Ch
     (pa.types.is_decimal, _decimal),
     (pa.types.is_fixed_size_binary, _fixed_bytes),
     (lambda kind: _element_types(kind) is not None, _list),
-    (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
+    (lambda kind: pa.types.is_nested(kind) and types_inside(kind) is not None, _nested),
 )
 """For each Arrow type that is not in `PLAIN`, the function that chooses the type of a column."""
 
 
 def _check_key(table: Table, content: pa.Table) -> None:
-    """Raise DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not take."""
-    for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
+    """Raise FrameError for a key that PostgreSQL would not take, or an order that ClickHouse would not take."""
+    for what, names in (("key", table.key), ("sort", table.sort or ())):
         for name in names:
-            said = f"{variable}={' '.join(names)!r}: column {name}"
+            said = f"{what} {', '.join(names)}: column {name}"
             kind = next(column for column in table.columns if column.name == name)
             if kind.type in NULL_IS:
-                raise DataError(f"{said} is {kind.types.clickhouse}, by which ClickHouse does not sort: leave it out")
+                raise FrameError(f"{said} is {kind.types.clickhouse}, by which ClickHouse does not sort: leave it out")
             missing = pl.Series(values=content.column(name)).is_null()
             if missing.any():
-                raise DataError(
+                raise FrameError(
                     f"{said} holds {missing.sum():,} NULL{'s' * (missing.sum() > 1)}, the first in row "
                     f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
                 )
@@ -440,7 +420,7 @@ def _check_key(table: Table, content: pa.Table) -> None:
         first = repeated.row(0, named=True)
         times = keys.join(repeated.head(1), on=list(table.key), how="semi").height
         shown = ", ".join(f"{name} = {value}" for name, value in first.items())
-        raise DataError(
-            f"KEY={' '.join(table.key)!r} is not unique: {repeated.unique().height:,} of its values repeat, first "
-            f"{shown} ({times} times). Add a column to it, or give SORT instead"
+        raise FrameError(
+            f"key {', '.join(table.key)} is not unique: {repeated.unique().height:,} of its values repeat, first "
+            f"{shown} ({times} times). Add a column to it, or sort by it instead"
         )
