@@ -179,7 +179,7 @@ def _errors() -> Iterator[None]:
         raise
     except (psycopg.Error, QueryError, OSError) as error:
         raise ServerError(str(error).strip()) from error
-    except ValueError as error:
+    except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise FrameError(str(error)) from error
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Literal
 
 from framehaul.api.lookup import Relation
-from framehaul.data.schema import NO_NATIVE
+from framehaul.data.schema import ARRAYS, NO_NATIVE, Column, ColumnType
 from framehaul.errors import TableError
 from framehaul.techniques.contract import (
     APPEND,
@@ -77,8 +77,15 @@ def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) ->
             f"{frame}_pgpq_presorted",
             "rows in the order of the primary key append to its index instead of hitting random pages of it", terms,
         )  # fmt: skip
+    if any(map(_is_array_that_pgpq_lacks, table.columns)):
+        return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)
     why = "too few rows for sorting to pay" if table.key else "there is no key to sort by"
     return Choice(f"{frame}_pgpq_copy_binary", f"binary COPY as the rows are: {why}", terms)
+
+
+def _is_array_that_pgpq_lacks(column: Column) -> bool:
+    element = column.element if column.type in ARRAYS else None
+    return element is not None and (element.type is ColumnType.UUID or bool(getattr(element.types.arrow, "tz", None)))
 
 
 def choose_clickhouse_write(frame: str, engine: str, table: Relation, rows: int, mode: Mode) -> Choice:

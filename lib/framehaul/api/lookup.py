@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeIs
 
@@ -24,7 +24,9 @@ from framehaul.data.schema import (
     quote_clickhouse_text,
     quote_postgres,
 )
+from framehaul.data.unwrapping import is_list
 from framehaul.errors import TableError
+from framehaul.techniques.clients import UTF8
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,17 +68,19 @@ class Declared:
     labels: tuple[str, ...] | None = None
     """The labels of an enum of PostgreSQL; None where the server is ClickHouse."""
 
-    def column(self, *, binary: bool = False, nested: pa.DataType | None = None) -> ServerColumn:
+    def column(self, sent: pa.DataType | None = None) -> ServerColumn:
         """Return the column as it is sent and received; raises TableError for a type that is not supported.
 
-        `nested` is the type of a nested column of a frame, which PostgreSQL's jsonb holds as documents.
+        `sent` is the type of bytes, which ClickHouse's String holds, or of a nested column, which PostgreSQL's jsonb
+        holds as documents.
         """
         if self.labels is None:
-            return clickhouse_column(self.name, self.kind, binary=binary)
-        if self.kind == "jsonb" and nested is not None:
-            types = types_inside(nested)
+            element = sent.value_type if sent is not None and is_list(sent) else sent
+            return clickhouse_column(self.name, self.kind, binary=_is_binary(element))
+        if self.kind == "jsonb" and sent is not None and pa.types.is_nested(sent):
+            types = types_inside(sent)
             if types is None:
-                raise TableError(f"column {self.name} ({nested}) is not carried as jsonb: {IN_NESTED}")
+                raise TableError(f"column {self.name} ({sent}) is not carried as jsonb: {IN_NESTED}")
             if types.element and types.postgres != "jsonb":  # a list of scalars, which is an array elsewhere
                 types = nested_list_types(types.element)
             return ServerColumn(Column(self.name, kind_of(types), self.nullable, exactly=types))
@@ -108,7 +112,10 @@ class Target:
         not supported.
         """
         names = [str(name) for name in frame.columns]
+        index = [] if _is_polars(frame) else [name for name in frame.index.names if name in self.columns]
         problems = {
+            "in the frame more than once": sorted({name for name in names if names.count(name) > 1}),
+            "in the frame's index, reset_index() makes columns of it": index,
             "not in the table": [name for name in names if name not in self.columns and name not in self.computed],
             "computed by the server": [name for name in names if name in self.computed],
             "needed by the table": [name for name in self.columns if name in self.required and name not in names],
@@ -116,13 +123,9 @@ class Target:
         if any(problems.values()):
             said = "; ".join(f"{what}: {', '.join(map(repr, found))}" for what, found in problems.items() if found)
             raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
-        binary = (
-            {name for name, dtype in frame.schema.items() if dtype in (pl.Binary, pl.List(pl.Binary))}
-            if _is_polars(frame)
-            else set()
-        )
-        nested = _nested_types(frame, [name for name in names if self.columns[name].kind == "jsonb"])
-        columns = [self.columns[name].column(binary=name in binary, nested=nested.get(name)) for name in names]
+        documents = {name for name in names if self.columns[name].kind == "jsonb"}
+        bytes_or_nested = _bytes_or_nested(frame, documents)
+        columns = [self.columns[name].column(bytes_or_nested.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
         by_month = month[1] if month and month[1] in names else None
@@ -131,14 +134,36 @@ class Target:
         return relation, columns
 
 
-def _nested_types(frame: pl.DataFrame | pd.DataFrame, names: list[str]) -> dict[str, pa.DataType]:
-    """Return the Arrow types of those columns that are nested; objects of pandas have the type of their values."""
+def _bytes_or_nested(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the Arrow types of columns that are bytes or nested.
+
+    Objects of pandas have the type of their values, which is looked for in columns for `documents` alone.
+    """
     if _is_polars(frame):
-        schema = frame.select(names).clear().to_arrow().schema
+        kinds = {field.name: field.type for field in frame.clear().to_arrow().schema}
     else:
-        objects = [name for name in names if isinstance(next(iter(frame[name].dropna()), None), dict | list | tuple)]
-        schema = pa.Schema.from_pandas(frame[objects], preserve_index=False)
-    return {field.name: field.type for field in schema if pa.types.is_nested(field.type)}
+        kinds = {name: kind for name in frame.columns if (kind := _pandas_type(frame[name], name in documents))}
+    return {name: kind for name, kind in kinds.items() if _is_binary(kind) or pa.types.is_nested(kind)}
+
+
+def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:
+    if isinstance(values.dtype, pd.ArrowDtype):
+        return values.dtype.pyarrow_dtype
+    first = next(iter(values.dropna()), None) if values.dtype == object else None
+    if isinstance(first, bytes):
+        return pa.binary()
+    if isinstance(first, list) and isinstance(next(filter(None, first), None), bytes):
+        return pa.list_(pa.binary())
+    if not is_document or not isinstance(first, dict | list | tuple):
+        return None
+    try:
+        return pa.array(values, from_pandas=True).type
+    except pa.ArrowException as error:
+        raise TableError(f"column {values.name} is of no one type: {error}; give it a dtype of Arrow") from error
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return "binary" in str(kind)
 
 
 def _is_polars(frame: object) -> TypeIs[pl.DataFrame]:
@@ -211,6 +236,7 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation
     """
     source = _subquery(query)
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(UTF8)
         cursor.execute(f"SELECT * FROM {source} LIMIT 0".encode())
         result = cursor.pgresult
         assert result is not None
@@ -263,6 +289,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     rows = _rows(connection, CLICKHOUSE_COLUMNS.format(**given))
     columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
     computed = frozenset(name for name, _, default in rows if default in FILLED)
+    needed = {name for name, _, default in rows if not default}
     # ORDER BY (id) is "(id)".
     inner = re.fullmatch(r"\((\w+|`.*`)\)", sorting)
     parts = [*arguments(inner[1] if inner else sorting)]
@@ -270,7 +297,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     key = tuple(part for part in parts if part in columns)
     remembers = re.search(r"non_replicated_deduplication_window = ([1-9])", ddl) is not None
     return Target(
-        f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(), computed,
+        f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(key) & needed, computed,
         key if len(key) == len(parts) else (), partition, engine,
         engine.startswith(("Replicated", "Shared")) or remembers,
     )  # fmt: skip

@@ -92,6 +92,9 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
             values = frame[column.name]
             if column.type in (*ARRAYS, *NESTED) or _is_truncated(values, column):
                 converted[column.name] = exact_objects(values, column.types.arrow)
+            elif pa.types.is_decimal(column.types.arrow) and pd.api.types.is_integer_dtype(values.dtype):
+                numbers = pa.chunked_array([pa.array(values, from_pandas=True)]).cast(column.types.arrow)
+                converted[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(numbers), values.index)
             elif column.type is ColumnType.UUID and values.dtype == UUIDS:
                 texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
                 converted[column.name] = pd.Series(texts, values.index, dtype="str")

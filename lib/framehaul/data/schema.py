@@ -457,9 +457,9 @@ class Column:
 def kind_of(types: Types) -> ColumnType:
     """Return the kind that types belong to, whatever their parameters."""
 
-    def parted(of: Types) -> tuple[type, bool, bool]:
+    def parted(of: Types) -> tuple[type, bool, bool, bool]:
         nanoseconds = pa.types.is_timestamp(of.arrow) and of.arrow.unit == "ns"
-        return type(of.polars), of.postgres == "jsonb", nanoseconds
+        return type(of.polars), of.postgres == "jsonb", nanoseconds, of.clickhouse.startswith("Decimal(")
 
     kinds = [kind for kind in ColumnType if kind.value == types]
     return (kinds or [kind for kind in ColumnType if parted(kind.value) == parted(types)])[0]

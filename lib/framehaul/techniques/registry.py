@@ -13,8 +13,9 @@ Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
 """`batches` are record batches, one after the other; `none` is for baselines, which have no dataframe."""
-Registered = Literal["published", "beyond", "everyday", "baseline"]
-"""Published, faster or better than published, the first call of a library's documentation, or the server alone."""
+Registered = Literal["published", "beyond", "framehaul", "everyday", "baseline"]
+"""Published, faster or better than published, framehaul's own function, the first call of a library's documentation,
+or the server alone."""
 Origin = Literal[Registered, "streamed", "upsert"]
 """Also a move in bounded memory, and an upsert."""
 
@@ -43,6 +44,7 @@ DRIVERS = {
     "aiohttp": "aiohttp",
     "clickhouse_connect": "clickhouse-connect",
     "chdb": "chDB",
+    "framehaul": "framehaul",
     "ibis": "Ibis",
 }
 """Drivers by their part of a technique's name, with display names."""
@@ -81,6 +83,7 @@ FAMILIES = {
     "arrow": "Arrow",
     "http_native": "Native over HTTP",
     "engine": "query engine's connector",
+    "framehaul": "framehaul's choice",
     "server": "server alone",
 }
 """Families of techniques: the transport and the shape of the payload."""
@@ -203,7 +206,8 @@ def techniques(database: Database | None = None, direction: Direction | None = N
     """Return all techniques, or those of a database and direction, in the order of their source files."""
     for name in MODULES:
         for kind in get_args(Registered):
-            importlib.import_module(f"framehaul.techniques.{kind}.{name}")
+            room = "api" if kind == "framehaul" else "techniques"
+            importlib.import_module(f"framehaul.{room}.{kind}.{name}")
 
     def place(one: Technique) -> tuple[int, int]:  # whatever was imported first
         return MODULES.index(f"{one.database}_{one.direction}"), get_args(Registered).index(one.origin)
