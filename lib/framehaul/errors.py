@@ -1,4 +1,4 @@
-"""Define the errors that a user can fix: every message names the value and the remedy."""
+"""Define the errors that a user can fix; every message names the value and the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AnswerError(ServerError):
 
 
 class ReferenceTableError(ValueError):
-    """A server did not store the reference table that everything is compared with."""
+    """A server did not store the reference table with which results are compared."""
 
 
 class UnavailableError(RuntimeError):
@@ -36,7 +36,7 @@ class WrongResultError(Exception):
 
 
 class FrameError(ValueError):
-    """A frame has a value that its table cannot hold; the message names column, row where it can, and the remedy."""
+    """A frame has a value that its table cannot hold; the message names column, row if known, and remedy."""
 
 
 class TableError(ValueError):
