@@ -1,4 +1,4 @@
-"""Run the embedded ClickHouse: the engine in the wheel `chdb-core`, serving its real HTTP and native listeners."""
+"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CONFIGURATION = """<clickhouse>
 """
 
 # The serving process itself logs in as `default`, without a password. That user may have one session, which the process
-# opens before the first listener: every later login as `default` is refused, on both protocols. It may do what serving
-# takes: open the listeners and wait on standard input.
+# opens before the first listener: both protocols refuse every later login as `default`. Its grants let it open the
+# listeners and wait on standard input.
 #
-# The profile of the other user sets what differs from a stock server in this build, or would hide a choice. A client
-# may be silent for more than 30 seconds within an INSERT, because compiling a codec takes that long on a busy machine.
-# No URL can set that: https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+# The default profile sets what differs from a stock server in this build. A client may be silent for more than 30
+# seconds within an INSERT, because compiling a codec can take that long. No URL can set that limit:
+# https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
 #
-# The third user has the same password and a session of unusual settings: SQL cannot create users here.
+# The third user has the same password and unusual settings; SQL cannot create users here.
 USERS = """<clickhouse>
   <profiles>
     <default>
@@ -83,7 +83,7 @@ USERS = """<clickhouse>
 
 @dataclass
 class EmbeddedClickHouse:
-    """Start, watch and stop one ClickHouse under `state_dir`; `profile` holds further settings of its user."""
+    """A ClickHouse process with its data under `state_dir`; `profile` has further settings of its user."""
 
     state_dir: Path
     http_port: int
@@ -92,21 +92,21 @@ class EmbeddedClickHouse:
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
-        """Start serving and wait until HTTP answers; raises ServerError with the end of the log when it does not."""
+        """Start serving and wait until HTTP answers; raises ServerError with the end of the log on failure."""
         home = self.state_dir / "clickhouse"
         store = home / "data" / "store"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         store.mkdir(parents=True, exist_ok=True)
-        # Without a journal, ext4 takes no inode again that was freed in the last minutes, and looks at each of them for
-        # every new file: an INSERT after many dropped tables took two to three times its time. With this attribute ext4
-        # lays out new directories apart from each other. Other file systems do not have it, and do not need it.
+        # Without a journal, ext4 does not reuse recently freed inodes, and scans them for every new file: after many
+        # dropped tables, an INSERT took two to three times as long. With this attribute ext4 spreads new directories
+        # over the disk. Other file systems do not have it and do not need it.
         # https://man7.org/linux/man-pages/man1/chattr.1.html (T),
         # https://github.com/torvalds/linux/blob/v6.18/fs/ext4/ialloc.c (recently_deleted)
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["chattr", "+T", store], capture_output=True, check=False)
         password = password_in(home / "password")
-        ports = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
-        write_private(home / "config.xml", ports)
+        configuration = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
+        write_private(home / "config.xml", configuration)
         users = USERS.format(
             user=USER,
             password_sha256=hashlib.sha256(password.encode()).hexdigest(),
@@ -125,17 +125,25 @@ class EmbeddedClickHouse:
                 stderr=output,
                 start_new_session=True,
             )
-        self._wait_until_ready(log)
-        return ClickHouseServer(
+        server = ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
         )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.is_running():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
+                    return server
+            except OSError:
+                time.sleep(0.05)
+        self.stop()
+        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
 
     def is_running(self) -> bool:
         """Return whether the serving process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """Close the process's input, which ends it cleanly; kill it when it does not end."""
+        """Close the process's input, which ends it cleanly; kill it if it has not ended after 30 seconds."""
         if self._process is None or self._process.stdin is None:
             return
         self._process.stdin.close()
@@ -144,17 +152,6 @@ class EmbeddedClickHouse:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def _wait_until_ready(self, log: Path) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.is_running():
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
-                    return
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
 
 
 def _elements(settings: Mapping[str, str | int]) -> str:
