@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer
@@ -20,65 +21,8 @@ from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 USER = "framehaul"
 DATABASE = "default"
 
-CONFIGURATION = """<clickhouse>
-  <logger><errorlog>server.log</errorlog></logger>
-  <listen_host>127.0.0.1</listen_host>
-  <http_port>{http_port}</http_port>
-  <tcp_port>{native_port}</tcp_port>
-  <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>
-</clickhouse>
-"""
-
-# The serving process itself logs in as `default`, without a password. That user may have one session, which the process
-# opens before the first listener: both protocols refuse every later login as `default`. Its grants let it open the
-# listeners and wait on standard input.
-#
-# The default profile sets what differs from a stock server in this build. A client may be silent for more than 30
-# seconds within an INSERT, because compiling a codec can take that long. No URL can set that limit:
-# https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
-#
-# The third user has the same password and unusual settings; SQL cannot create users here.
-USERS = """<clickhouse>
-  <profiles>
-    <default>
-      <async_insert>0</async_insert>
-      <http_receive_timeout>300</http_receive_timeout>{profile}
-    </default>
-    <hostile>{hostile_profile}
-    </hostile>
-    <serving>
-      <max_sessions_for_user>1</max_sessions_for_user>
-    </serving>
-  </profiles>
-  <quotas><default/></quotas>
-  <users>
-    <default>
-      <password></password>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>serving</profile>
-      <quota>default</quota>
-      <grants>
-        <query>GRANT SYSTEM LISTEN ON *.*</query>
-        <query>GRANT READ ON FILE</query>
-        <query>GRANT CREATE TEMPORARY TABLE ON *.*</query>
-      </grants>
-    </default>
-    <{user}>
-      <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>default</profile>
-      <quota>default</quota>
-    </{user}>
-    <{hostile}>
-      <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>hostile</profile>
-      <quota>default</quota>
-    </{hostile}>
-  </users>
-</clickhouse>
-"""
+GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"
+"""The rights of the serving process, which opens the listeners and waits on standard input."""
 
 
 @dataclass
@@ -105,16 +49,16 @@ class EmbeddedClickHouse:
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["chattr", "+T", store], capture_output=True, check=False)
         password = password_in(home / "password")
-        configuration = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
-        write_private(home / "config.xml", configuration)
-        users = USERS.format(
-            user=USER,
-            password_sha256=hashlib.sha256(password.encode()).hexdigest(),
-            profile=_elements(self.profile),
-            hostile=HOSTILE,
-            hostile_profile=_elements(CLICKHOUSE_SETTINGS),
-        )
-        write_private(home / "users.xml", users)
+        configuration: dict[str, Any] = {
+            "logger": {"errorlog": "server.log"},
+            "listen_host": "127.0.0.1",
+            "http_port": self.http_port,
+            "tcp_port": self.native_port,
+            "users_config": "users.xml",
+            "default_profile": "default",
+        }
+        write_private(home / "config.xml", _xml({"clickhouse": configuration}))
+        write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
         log = home / "output.log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -153,6 +97,33 @@ class EmbeddedClickHouse:
             self._process.kill()
             self._process.wait()
 
+    def _users(self, password: str) -> dict[str, Any]:
+        """Return the profiles, quotas and users of the server."""
+        common: dict[str, Any] = {"networks": {"ip": "127.0.0.1"}, "quota": "default"}
+        login: dict[str, Any] = {"password_sha256_hex": hashlib.sha256(password.encode()).hexdigest(), **common}
+        grants = "".join(f"<query>{grant}</query>" for grant in GRANTS)
+        return {
+            "profiles": {
+                # This profile sets what differs from a stock server in this build. A client may be silent for more than
+                # 30 seconds within an INSERT, because compiling a codec can take that long. No URL can set that limit:
+                # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+                "default": {"async_insert": 0, "http_receive_timeout": 300, **self.profile},
+                "hostile": CLICKHOUSE_SETTINGS,
+                "serving": {"max_sessions_for_user": 1},
+            },
+            "quotas": {"default": ""},
+            "users": {
+                # The serving process itself logs in as `default`, without a password. That user may have one session,
+                # which the process opens before the first listener: both protocols refuse every later login.
+                "default": {"password": "", **common, "profile": "serving", "grants": grants},
+                USER: {**login, "profile": "default"},
+                HOSTILE: {**login, "profile": "hostile"},  # defined here, because SQL cannot create users
+            },
+        }
 
-def _elements(settings: Mapping[str, str | int]) -> str:
-    return "".join(f"\n      <{name}>{value}</{name}>" for name, value in settings.items())
+
+def _xml(tree: Mapping[str, Any]) -> str:
+    """Return a tree of settings as XML elements."""
+    return "".join(
+        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>" for name, value in tree.items()
+    )
