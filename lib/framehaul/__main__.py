@@ -172,10 +172,10 @@ def _explore(_: argparse.Namespace, __: Settings) -> int:
     return _jupyter(str(PROJECT / "notebooks" / "00_explorer.ipynb"))
 
 
-def _jupyter(*arguments: str) -> int:
-    command = [sys.executable, "-m", "jupyterlab", *arguments]
+def _jupyter(argument: str) -> int:
+    command = [sys.executable, "-m", "jupyterlab", argument]
     if os.geteuid() == 0:
-        command.append("--allow-root")  # Jupyter refuses to run as root without it
+        command.append("--allow-root")  # Jupyter refuses to run as root without this option
     return subprocess.run(command, check=False).returncode
 
 
@@ -229,13 +229,11 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     # Files are matched by name, because the user chooses the directory, which may contain other files.
     states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
     pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
-    for path in (*stand_ins(settings.state_dir), *states, *pages):
+    for path in (*stand_ins(settings.state_dir), *states, *pages, *(settings.out / "results").glob("*.partial.*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    for unfinished in (settings.out / "results").glob("*.partial.*"):
-        unfinished.unlink()
     with contextlib.suppress(OSError):  # it does not exist, or contains other files
         (settings.out / "reports").rmdir()
     return 0

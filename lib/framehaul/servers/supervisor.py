@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def keep(settings: Settings, stop: threading.Event) -> None:
-    """Start both servers at once, publish their addresses, and restart both when one dies, until `stop` is set."""
+    """Start both servers, publish their addresses, and restart both when one dies, until `stop` is set."""
     addresses = settings.state_dir / ADDRESSES
     postgres = EmbeddedPostgres(
         settings.state_dir,
@@ -70,7 +70,7 @@ def keep(settings: Settings, stop: threading.Event) -> None:
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:
-    # os.read, not sys.stdin: a buffered read that never ends would hold its lock while the interpreter shuts down.
+    # os.read, because a blocking read of sys.stdin would hold its lock while the interpreter shuts down.
     while os.read(0, 4096):
         pass
     stop.set()
