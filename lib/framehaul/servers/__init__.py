@@ -35,8 +35,8 @@ def running(settings: Settings) -> Iterator[Servers]:
     """Yield both servers while the block lasts.
 
     Running servers are used and left running. Servers started here are stopped at the end, also when this process is
-    killed, and even if another process uses them; `start` starts servers to share. Raises ServerError when a server
-    cannot be started or reached.
+    killed, and even if another process uses them. `start` starts servers that several processes share. Raises
+    ServerError when a server cannot be started or reached.
     """
     reach_loopback_directly()
     with MODES[settings.servers].running(settings) as servers:
