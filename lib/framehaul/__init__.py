@@ -1,4 +1,4 @@
-"""framehaul: how fast, and how faithfully, a dataframe reaches PostgreSQL or ClickHouse and comes back."""
+"""Write dataframes into PostgreSQL or ClickHouse and read them back with the fastest exact technique."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "read", "read_batches", "write"]
 
-# A process that ends would first walk all that its libraries hold, for half a second, and every notebook and worker
-# of ours is waited for: https://docs.python.org/3/library/gc.html#gc.freeze
+# At exit, garbage collection of the libraries' objects takes half a second in every notebook and worker. Frozen objects
+# are not collected: https://docs.python.org/3/library/gc.html#gc.freeze
 atexit.register(gc.freeze)
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for one of them
+if not TYPE_CHECKING:  # for a type checker, __getattr__ makes every name valid
 
     def __getattr__(name: str) -> Any:
-        """Import the functions when they are used: importing framehaul loads no driver."""
+        """Return a function and import its module on first use, so that importing framehaul loads no driver."""
         if name in __all__:
             from framehaul.api import calls
 

@@ -24,7 +24,7 @@ from framehaul.studies import registry
 def main() -> int:
     """Run one command and return its exit status: 1 if something failed, 2 if arguments or settings cannot be used.
 
-    The status of a comparison is 1 if something became slower or wrong.
+    A comparison returns 1 if something became slower or wrong.
     """
     arguments = _arguments()
     # Arguments take precedence over the environment, which takes precedence over .env.
@@ -38,22 +38,20 @@ def main() -> int:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        remedy = "the same command continues after what was finished, FRESH=1 starts anew"
-        print(f"framehaul: interrupted; {remedy}", file=sys.stderr)
+        print("framehaul: interrupted; repeat the command to continue, or give FRESH=1 to start anew", file=sys.stderr)
         return 130
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    given = vars(arguments)
     studies = registry.chosen(arguments.notebooks)
-    chosen = [(study, registry.values(study, settings.preset, given)) for study in studies]
+    chosen = [(study, registry.values(study, settings.preset, vars(arguments))) for study in studies]
     if settings.reuse:
         chosen = _stored(chosen, settings)
     return _executed(chosen, settings, "index")
 
 
 def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> list[tuple[Study, dict[str, Any]]]:
-    """Return the studies that have stored results, with the parameters that they were measured with."""
+    """Return the studies that have stored results, with the parameters of the stored run."""
     from framehaul.bench.store import read_metadata
 
     results = settings.out / "results"
@@ -62,7 +60,7 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
     for study, values in chosen:
         run = runs.get(study.notebook, {})
         if study.only_reads or (run and (results / study.results).exists()):
-            # Older runs do not keep parameters apart from other metadata.
+            # Older runs store parameters among other metadata.
             known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
             stored.append((study, values | {name: known[name] for name in values if known.get(name) is not None}))
     if not runs or not stored:
@@ -73,21 +71,20 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies.own_data.files import KINDS
     from framehaul.studies.own_data.study import open_frame
-    from framehaul.studies.registry import OWN_DATA
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
-    values = registry.values(OWN_DATA, settings.preset, vars(arguments) | {"data": None})
-    # Read once here, so that an unsuitable frame is an error before a server starts.
+    values = registry.values(registry.OWN_DATA, settings.preset, vars(arguments) | {"data": None})
+    # The file is read here, so that an unsuitable frame is an error before a server starts.
     try:
         frame = open_frame(str(settings.data), **{name: values[name] for name in ("key", "sort", "rows", "mode")})
     except FrameError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame
-    if settings.out == PROJECT:  # results of private data go into a directory that git ignores
+    if settings.out == PROJECT:  # git ignores this directory, because data may be private
         settings = replace(settings, out=PROJECT / "mine")
-    return _executed([(OWN_DATA, values)], settings, OWN_DATA.notebook)
+    return _executed([(registry.OWN_DATA, values)], settings, registry.OWN_DATA.notebook)
 
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
@@ -106,14 +103,14 @@ def _variables(_: argparse.Namespace, __: Settings) -> int:
 
 
 def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, page: str) -> int:
-    """Run the notebooks of studies with these parameters, and print the path of the page to open."""
+    """Run the notebooks of studies and print the path of the page to open."""
     for study, values in chosen:
         if study.check:
             try:
                 imported(study.check)(values)
             except ValueError as error:
                 raise SettingsError(str(error)) from error
-    # Printed before Jupyter is imported, which takes seconds and which other commands do not need.
+    # Printed first, because importing Jupyter takes seconds; other commands do not need it.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
     from framehaul import collected
     from framehaul.reporting import notebooks
@@ -125,7 +122,7 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
 
 
 def _tools(_: argparse.Namespace, settings: Settings) -> int:
-    """Build the tools that take too long to be built in a run."""
+    """Build the tools that take too long to build during a run."""
     from framehaul.studies.drivers.catalog import adbc_clickhouse, go_program, node_program
     from framehaul.studies.json_parquet.catalog import json2parquet_program
 
@@ -136,8 +133,8 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
         "ADBC's driver for ClickHouse, about 2 minutes": adbc_clickhouse,
         "json2parquet, about 5 minutes": partial(json2parquet_program, patient=True),
     }
-    for what, program in tools.items():
-        print(f"{what} if not built yet", flush=True)
+    for name, program in tools.items():
+        print(f"{name} if not built yet", flush=True)
         try:
             print(f"  {program(settings)}")
         except UnavailableError as error:
@@ -175,16 +172,16 @@ def _explore(_: argparse.Namespace, __: Settings) -> int:
     return _jupyter(str(PROJECT / "notebooks" / "00_explorer.ipynb"))
 
 
-def _jupyter(*arguments: str) -> int:
-    command = [sys.executable, "-m", "jupyterlab", *arguments]
+def _jupyter(argument: str) -> int:
+    command = [sys.executable, "-m", "jupyterlab", argument]
     if os.geteuid() == 0:
-        command.append("--allow-root")  # Jupyter refuses to run as root without it
+        command.append("--allow-root")  # Jupyter refuses to run as root without this option
     return subprocess.run(command, check=False).returncode
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     from framehaul.bench import compare
-    from framehaul.reporting import comparison  # it imports dataframes; the other commands need none
+    from framehaul.reporting import comparison  # importing dataframe libraries is slow
 
     if arguments.format not in (known := get_args(comparison.Format)):
         raise SettingsError(f"FORMAT={arguments.format!r} is unknown; use one of {', '.join(known)}")
@@ -198,19 +195,19 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
 
 
 def _submit(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies import machines  # it imports drivers
+    from framehaul.studies import machines  # importing drivers is slow
 
     place = machines.submit(settings.out / "results", arguments.machine).relative_to(PROJECT)
     print(f"copied to {place}. The next steps:")
     print(f"  read {place}/environment.json: it describes your machine, and will be public")
     print("  .venv/bin/python -m framehaul submitted", place)
     print(f"  git switch -c {place.parent.name} && git add {place} && git commit -m 'Results of {place.parent.name}'")
-    print("  and open a pull request; once it is merged, the results page has your machine beside the others")
+    print("  and open a pull request; once it is merged, the results page shows your machine")
     return 0
 
 
 def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
-    """Check whether submitted runs, given as directories, are valid."""
+    """Print the problems of submitted runs, which are given as directories."""
     from framehaul.studies import machines
 
     if not arguments.results:
@@ -229,23 +226,21 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
     embedded.stop(settings)
     docker.remove(settings)
-    # By name, because the user chooses the directory, which may contain other files.
+    # Files are matched by name, because the user chooses the directory, which may contain other files.
     states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
     pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
-    for path in (*stand_ins(settings.state_dir), *states, *pages):
+    for path in (*stand_ins(settings.state_dir), *states, *pages, *(settings.out / "results").glob("*.partial.*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    for unfinished in (settings.out / "results").glob("*.partial.*"):
-        unfinished.unlink()
-    with contextlib.suppress(OSError):  # it does not exist, or has other files
+    with contextlib.suppress(OSError):  # it does not exist, or contains other files
         (settings.out / "reports").rmdir()
     return 0
 
 
 PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
-"""Names of the files of a run in `reports`."""
+"""Pattern of the names that a run writes into `reports`."""
 ALL = (_run, _mine, _tools, _servers, _stop, _lab, _explore, _compare, _submit, _submitted, _variables, _clean)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in ALL}
 OPTIONS = {
@@ -256,31 +251,28 @@ OPTIONS = {
     "out": "directory for results, figures and reports",
     "fresh": "1: discard the passes of an interrupted run",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
-    "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
-    "key": "of mine: columns of the primary key",
-    "sort": "of mine: columns that ClickHouse sorts by, where they differ",
-    "mode": "of mine: how to write: append, replace or upsert",
-    "a": "of compare: the run before",
-    "b": "of compare: the run after",
-    "techniques": "of compare: words in the names of techniques, or column=value",
-    "format": "of compare: markdown or csv",
-    "machine": "of submit: a name for the machine that a run was made on",
+    "data": "mine: path of a Parquet, CSV, JSON lines or Arrow IPC file",
+    "key": "mine: columns of the primary key",
+    "sort": "mine: columns that ClickHouse sorts by, if not the key",
+    "mode": "mine: how to write: append, replace or upsert",
+    "a": "compare: the run before",
+    "b": "compare: the run after",
+    "techniques": "compare: words in the names of techniques, or column=value",
+    "format": "compare: markdown or csv",
+    "machine": "submit: a name for the machine of the run",
 }
-"""Arguments of commands beside the parameters of studies."""
+"""Help texts of the arguments that are not parameters of studies."""
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument(
-        "results",
-        nargs="*",
-        help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
-    )
+    results = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
+    parser.add_argument("results", nargs="*", help=results)
     defaults = dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
-        # In capitals as well, as the variables of make.
+        # Capitals are the form of the variables of make.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
         # FRESH without a value is 1.
         alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}

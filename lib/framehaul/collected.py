@@ -1,4 +1,4 @@
-"""Collect what the results page shows: the measurements of every technique, of this run and of the committed runs."""
+"""Collect the data of the results page: the measurements of all techniques in this run and the committed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
 from framehaul.techniques.source import source, technique_named
 
 TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
-"""The tables of `make all TABLE=...`, in words."""
+"""Descriptions of the tables of `make all TABLE=...`."""
 PATH = ["database", "direction", "technique"]
 COLUMNS = {
     "run": "run", "study": "notebook", **{name: name for name in PATH}, "label": "label", "origin": "origin",
@@ -31,26 +31,26 @@ COLUMNS = {
     "ratio_text": "ratio_text", "cpu_s": "cpu", "memory_bytes": "peak_rss_bytes", "wire_bytes": "wire_bytes",
     "dtypes": "dtypes", "status": "status", "reason": "reason",
 }  # fmt: skip
-"""The columns of the page's measurements, with the fields that they come from; `cpu_s` is per million rows."""
+"""The columns of the page and the fields of results that they show; `cpu_s` is per million rows."""
 
 
 def page(results: Path) -> dict[str, Any]:
-    """Return everything that the page shows, of the run in a results directory and of the committed runs.
+    """Return the data of the page for the run in a results directory and the committed runs.
 
-    `runs`; `columns` and `rows`, one per technique and place; `techniques` by `database/direction/name`.
+    The keys are `runs`, `columns`, `rows` (one per technique and place) and `techniques` by `database/direction/name`.
     """
     known: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     drivers: dict[tuple[str, ...], str] = {}
-    # A quick run tries few techniques; the committed run knows the types of the others.
+    # A quick run tries few techniques; the types of the others come from the committed run.
     carried = _carried(committed.RUN) | _carried(results)
     seen = set[str]()
-    for directory in {results: None, **dict.fromkeys(committed.runs())}:
-        # A run that is committed under `machines` as well is shown once.
+    for directory in dict.fromkeys([results, *committed.runs()]):
+        # A run that is also committed under `machines` is shown once.
         found = [*_measured(directory, seen)]
         seen |= {run["run_id"] for run in store.read_metadata(directory)["runs"].values() if "run_id" in run}
         if found:
-            known.append(_run(directory, kept=directory != results))
+            known.append(_run(directory, is_committed=directory != results))
             rows += [row | {"run": known[-1]["name"]} for row in found]
             drivers |= {tuple(row[name] for name in PATH): row["driver"] for row in found}
     techniques = {
@@ -65,14 +65,13 @@ def page(results: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
-    """Return a run's name, commit, machine and time."""
+def _run(directory: Path, *, is_committed: bool) -> dict[str, Any]:
     metadata = store.read_metadata(directory)
     machine = metadata.get("machine", {})
     runs = [metadata["runs"][one.notebook] for one in _studies() if one.notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     size = f", up to {most:,} rows" if most else ""
-    name = f"{directory.parent.name}, {directory.name}{size}" if kept else "this run"
+    name = f"{directory.parent.name}, {directory.name}{size}" if is_committed else "this run"
     return {
         "name": name, "commit": metadata.get("commit", ""), "machine": machine_text(machine),
         "started": min((run["started"] for run in runs), default=""),
@@ -80,12 +79,12 @@ def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
 
 
 def _studies() -> list[Study]:
-    """Return the studies whose measurements the page has."""
+    """Return the studies whose measurements the page shows."""
     return [one for one in registry.studies() if one.measured or one.measures_techniques]
 
 
 def _measured(directory: Path, seen: Set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run, a technique in a place each, without notebooks whose run has one of these ids."""
+    """Yield the rows of a run, one per technique and place, without notebooks whose run id is in `seen`."""
     runs = store.read_metadata(directory)["runs"]
     for study in _studies():
         path, run = directory / study.results, runs.get(study.notebook, {})
@@ -96,7 +95,7 @@ def _measured(directory: Path, seen: Set[str]) -> Iterator[dict[str, Any]]:
 
 @cache
 def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, Any]]:
-    """Return the rows of a results file as it was at a time: the page is made again whenever a notebook ends."""
+    """Return the rows of a file, cached by its modification time: the page is made again after every notebook."""
     study = next(one for one in registry.studies() if one.notebook == notebook)
     try:
         if study.measured:
@@ -104,36 +103,36 @@ def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, An
         else:
             passes = store.read(path).with_columns(table=pl.lit(table))
     except ResultsError:
-        return []  # of an older version: its study's own page says so
+        return []  # a file of an older version, which the page of its study reports
     found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
     if found.is_empty():
         return []
     moved = pl.col("median_rows_per_s") * pl.col("seconds") / 1e6
-    made = []
+    rows = []
     for row in found.with_columns(cpu=pl.col("client_cpu_s") / moved, run=pl.lit("")).to_dicts():
         words = {
             "contract": CLASSES[row["contract"]], "family": FAMILIES.get(row["family"], row["family"]),
             "dtypes": dtypes_text(row["dtypes"] or ""), "ratio_text": ratio_text(row),
             "rounds": [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []],
         }  # fmt: skip
-        made.append({"driver": row["driver"]} | {name: _short((row | words)[field]) for name, field in COLUMNS.items()})
-    return made
+        rows.append({"driver": row["driver"]} | {name: _short((row | words)[field]) for name, field in COLUMNS.items()})
+    return rows
 
 
 def _short(value: Any) -> Any:
-    """Return a float with four significant digits, and anything else as it is."""
+    """Return a float rounded to four significant digits, and other values unchanged."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _carried(directory: Path) -> dict[str, dict[str, str]]:
-    """Return for each technique tried how it carries each type: `exact`, `converted`, `lost` or `refused`."""
+    """Return the state of each type (`exact`, `converted`, `lost`, `refused`) for each technique that was tried."""
     path = directory / FIDELITY.results
     return _carried_of(path, path.stat().st_mtime_ns) if path.exists() else {}
 
 
 @cache
 def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
-    from framehaul.studies.fidelity import types  # it imports all that its cases are made of
+    from framehaul.studies.fidelity import types  # importing it is slow
 
     found: dict[str, dict[str, str]] = {}
     for row in types.carried(store.read_cells(path), PATH).to_dicts():
@@ -143,7 +142,7 @@ def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
 
 @cache
 def _about(database: str, direction: str, name: str) -> dict[str, Any]:
-    """Return the description, the terms and the code of a technique; nothing when this checkout does not have it."""
+    """Return description, terms and code of a technique, or nothing if this checkout does not have it."""
     try:
         registered = technique_named(database, direction, name)
     except KeyError:

@@ -176,7 +176,7 @@ def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_w
 
 def test_servers_that_were_started_over_another_transport_are_not_taken(servers: Servers, settings: Settings) -> None:
     with (
-        pytest.raises(ServerError, match="TRANSPORT=unix: the servers that run were started otherwise"),
+        pytest.raises(ServerError, match="TRANSPORT=unix: the running servers were started with another transport"),
         all_servers.running(replace(settings, transport="unix")),
     ):
         pass
@@ -333,7 +333,7 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
         all_servers.start(long)
     with pytest.raises(ServerError, match=r"braces, .* for a pattern; set FRAMEHAUL_STATE_DIR"):
         all_servers.start(replace(own, state_dir=tmp_path / "{y}"))
-    with pytest.raises(ServerError, match="names no directory"):
+    with pytest.raises(ServerError, match="is not the directory of a socket"):
         all_servers.start(replace(long, servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"))
 
 

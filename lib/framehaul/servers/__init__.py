@@ -1,4 +1,4 @@
-"""Give access to the servers under test: embedded ones, those of docker compose, or servers of other people."""
+"""Give access to the servers under test: embedded, in docker compose, or external."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ from framehaul.servers import docker, embedded, external
 from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
 from framehaul.settings import Settings
 
-__all__ = [
-    "ClickHouseServer",
-    "PostgresServer",
-    "Server",
-    "Servers",
-    "reach_loopback_directly",
-    "running",
-    "running_apart",
-    "start",
-    "stop",
-]
+__all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "running_apart", "start", "stop"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MODES = {"embedded": embedded, "docker": docker, "external": external}
@@ -31,12 +21,12 @@ MODES = {"embedded": embedded, "docker": docker, "external": external}
 def reach_loopback_directly() -> None:
     """Exempt this machine from any HTTP proxy, for this process and its children.
 
-    Companies set HTTP_PROXY on their machines, and a proxy elsewhere cannot reach a server on our loopback. Libraries
-    differ in which spelling they read: https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies
+    A proxy on another machine cannot reach servers on loopback. Libraries read either spelling of the variable:
+    https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies
     """
     for name in ("no_proxy", "NO_PROXY"):
         exempt = [host for host in os.environ.get(name, "").replace(" ", "").split(",") if host]
-        if exempt != ["*"]:  # a lone star exempts all hosts, and means nothing in a list
+        if exempt != ["*"]:  # * exempts all hosts when it is the whole value, and nothing in a list
             os.environ[name] = ",".join(dict.fromkeys([*exempt, *LOOPBACK]))
 
 
@@ -44,9 +34,9 @@ def reach_loopback_directly() -> None:
 def running(settings: Settings) -> Iterator[Servers]:
     """Yield both servers while the block lasts.
 
-    Servers that run already are used and left running. Servers started here are stopped at the end, also when this
-    process is killed, and even if another process uses them: `start` starts servers to share. Raises ServerError when
-    a server cannot be started or reached.
+    Running servers are used and left running. Servers started here are stopped at the end, also when this process is
+    killed, and even if another process uses them. `start` starts servers that several processes share. Raises
+    ServerError when a server cannot be started or reached.
     """
     reach_loopback_directly()
     with MODES[settings.servers].running(settings) as servers:
@@ -55,7 +45,7 @@ def running(settings: Settings) -> Iterator[Servers]:
 
 @contextmanager
 def running_apart(settings: Settings, kind: str) -> Iterator[Path]:
-    """Run embedded servers that this process alone uses, and yield their state directory, while the block lasts.
+    """Run embedded servers for this process alone while the block lasts, and yield their state directory.
 
     Raises ServerError when a server cannot be started.
     """
@@ -70,19 +60,18 @@ def start(settings: Settings) -> Servers:
 
 
 def stop(settings: Settings) -> bool:
-    """Stop what `start` started; return whether anything was running. External servers are not touched."""
-    stopped: bool = MODES[settings.servers].stop(settings)
-    return stopped
+    """Stop the servers and return whether any were running; external servers are not touched."""
+    return bool(MODES[settings.servers].stop(settings))
 
 
 def _checked(settings: Settings, servers: Servers) -> Servers:
-    """Return the servers; raises ServerError if PostgreSQL's transport is not the one that the settings ask for."""
+    """Return the servers; raises ServerError if PostgreSQL does not use the transport of the settings."""
     wanted = settings.transport == "unix"
     if servers.postgres.over_socket == wanted or (settings.servers == "external" and not wanted):
-        return servers  # the address alone decides how an external server is reached
+        return servers  # an external address decides the transport unless the settings ask for a socket
     remedy = {
-        "embedded": "the servers that run were started otherwise; end them with make stop",
-        "docker": "the container's socket is not on this machine; use SERVERS=embedded",
-        "external": "FRAMEHAUL_POSTGRES_DSN names no directory of a socket as its host",
+        "embedded": "the running servers were started with another transport; end them with make stop",
+        "docker": "a container's socket is not on this machine; use SERVERS=embedded",
+        "external": "the host in FRAMEHAUL_POSTGRES_DSN is not the directory of a socket",
     }
     raise ServerError(f"TRANSPORT={settings.transport}: {remedy[settings.servers]}")

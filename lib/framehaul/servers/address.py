@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -14,15 +14,13 @@ from framehaul.errors import ServerError
 
 TIMEOUT_SECONDS = 600
 """Time limit of clients for an answer."""
-FROM_ENVIRONMENT = {name: f"PG{name.upper()}" for name in ("host", "port", "user", "password")} | {
-    "dbname": "PGDATABASE"
-}
-"""Variables from which libpq takes what an address leaves open: https://www.postgresql.org/docs/18/libpq-envars.html"""
+VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
+"""Variables with libpq's defaults for parts of an address: https://www.postgresql.org/docs/18/libpq-envars.html"""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A directory that both client and PostgreSQL server reach: pg_parquet's files pass through it."""
+    """The paths, on client and PostgreSQL server, of a shared directory for pg_parquet's files."""
 
     on_client: str
     on_server: str
@@ -39,25 +37,20 @@ class PostgresServer:
     database: str
     options: tuple[tuple[str, str], ...] = ()
     process_id: int | None = None
-    """Process id of the postmaster of an embedded server, whose CPU time can be measured."""
+    """Process id of an embedded postmaster, whose CPU time can be measured."""
     exchange: Exchange | None = None
 
     @property
     def over_socket(self) -> bool:
-        """Return whether clients use a Unix socket, whose directory is then the host, as for libpq."""
+        """Return whether clients use a Unix socket; the host is then the socket's directory, as for libpq."""
         return self.host.startswith("/")
 
     def dsn(self) -> str:
-        """Return a URL that psycopg and asyncpg understand."""
+        """Return the address as a URL for psycopg and asyncpg."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         options = urlencode(self.options, quote_via=quote)  # libpq does not read + as a blank
         return urlunsplit(("postgresql", f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
-
-    def through(self, port: int) -> Self:
-        """Return the address of the same server behind a relay on this machine."""
-        options = tuple(option for option in self.options if option[0] != "hostaddr")  # it would win over the host
-        return replace(self, host="127.0.0.1", port=port, options=options)
 
 
 @dataclass(frozen=True)
@@ -79,17 +72,13 @@ class ClickHouseServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.secure else 'http'}://{host}:{self.http_port}/"
 
-    def through(self, http_port: int, native_port: int) -> Self:
-        """Return the address of the same server behind a relay on this machine."""
-        return replace(self, host="127.0.0.1", http_port=http_port, native_port=native_port)
-
 
 type Server = PostgresServer | ClickHouseServer
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Both servers, and the process that keeps them if they are embedded."""
+    """Both servers, and the supervisor process of embedded servers."""
 
     postgres: PostgresServer
     clickhouse: ClickHouseServer
@@ -102,29 +91,29 @@ class Servers:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
-        """Return the embedded servers whose values are in the state file, which is private: it holds passwords."""
+        """Return the embedded servers from the values of the state file."""
         postgres, clickhouse = values.pop("postgres"), values.pop("clickhouse")
         postgres |= {"options": (), "exchange": Exchange(**postgres["exchange"])}
         return cls(PostgresServer(**postgres), ClickHouseServer(**clickhouse), **values)
 
 
 def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
-    """Parse a libpq URL or key=value string; raises ServerError that names the setting when it is neither.
+    """Parse a libpq URL or key=value string; raises ServerError that names the setting when it has another form.
 
-    What the string leaves open comes from PGHOST and its siblings, as for any client of libpq.
+    Missing parts come from PGHOST and its siblings, as for any client of libpq.
     """
     try:
-        given = {key: os.environ[name] for key, name in FROM_ENVIRONMENT.items() if os.environ.get(name)}
+        given = {key: os.environ[name] for key, name in VARIABLES.items() if os.environ.get(name)}
         given |= {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
         port = int(given.pop("port", "5432"))
     except (ProgrammingError, ValueError):
-        # libpq's own message quotes the string, and with it the password.
+        # libpq's own message would quote the string, including the password.
         raise ServerError(
             f"{setting} is not a libpq connection string of one server, such as "
             "postgresql://user:password@host:5432/database or host=... user=... password=... dbname=..."
         ) from None
     if "service" in given:
-        raise ServerError(f"{setting} names a service of a file, which is not read here: give its host, port and so on")
+        raise ServerError(f"{setting} names a service of a file, which is not read here: give host, port and so on")
     user = given.pop("user", "postgres")
     host, password, database = given.pop("host", "localhost"), given.pop("password", ""), given.pop("dbname", user)
     return PostgresServer(host, port, user, password, database, tuple(sorted(given.items())))
@@ -134,7 +123,7 @@ def parse_clickhouse_url(
     url: str, native_port: int | None, variable: str = "FRAMEHAUL_CLICKHOUSE_URL"
 ) -> ClickHouseServer:
     """Parse `http(s)://user:password@host:port/database`; raises ServerError when the URL has another form."""
-    # No part of the URL goes into the message: parsed wrongly, any part may be the password.
+    # The message quotes no part of the URL: in a malformed URL, any part may be the password.
     malformed = ServerError(
         f"{variable} must look like http(s)://user:password@host:port/database, "
         "with special characters of the password written as %XX"

@@ -1,4 +1,4 @@
-"""Run the embedded ClickHouse: the engine in the wheel `chdb-core`, serving its real HTTP and native listeners."""
+"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer
@@ -20,70 +21,13 @@ from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 USER = "framehaul"
 DATABASE = "default"
 
-CONFIGURATION = """<clickhouse>
-  <logger><errorlog>server.log</errorlog></logger>
-  <listen_host>127.0.0.1</listen_host>
-  <http_port>{http_port}</http_port>
-  <tcp_port>{native_port}</tcp_port>
-  <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>
-</clickhouse>
-"""
-
-# The serving process itself logs in as `default`, without a password. That user may have one session, which the process
-# opens before the first listener: every later login as `default` is refused, on both protocols. It may do what serving
-# takes: open the listeners and wait on standard input.
-#
-# The profile of the other user sets what differs from a stock server in this build, or would hide a choice. A client
-# may be silent for more than 30 seconds within an INSERT, because compiling a codec takes that long on a busy machine.
-# No URL can set that: https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
-#
-# The third user has the same password and a session of unusual settings: SQL cannot create users here.
-USERS = """<clickhouse>
-  <profiles>
-    <default>
-      <async_insert>0</async_insert>
-      <http_receive_timeout>300</http_receive_timeout>{profile}
-    </default>
-    <hostile>{hostile_profile}
-    </hostile>
-    <serving>
-      <max_sessions_for_user>1</max_sessions_for_user>
-    </serving>
-  </profiles>
-  <quotas><default/></quotas>
-  <users>
-    <default>
-      <password></password>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>serving</profile>
-      <quota>default</quota>
-      <grants>
-        <query>GRANT SYSTEM LISTEN ON *.*</query>
-        <query>GRANT READ ON FILE</query>
-        <query>GRANT CREATE TEMPORARY TABLE ON *.*</query>
-      </grants>
-    </default>
-    <{user}>
-      <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>default</profile>
-      <quota>default</quota>
-    </{user}>
-    <{hostile}>
-      <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip></networks>
-      <profile>hostile</profile>
-      <quota>default</quota>
-    </{hostile}>
-  </users>
-</clickhouse>
-"""
+GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"
+"""The rights of the serving process, which opens the listeners and waits on standard input."""
 
 
 @dataclass
 class EmbeddedClickHouse:
-    """Start, watch and stop one ClickHouse under `state_dir`; `profile` holds further settings of its user."""
+    """A ClickHouse process with its data under `state_dir`; `profile` has further settings of its user."""
 
     state_dir: Path
     http_port: int
@@ -92,29 +36,29 @@ class EmbeddedClickHouse:
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
-        """Start serving and wait until HTTP answers; raises ServerError with the end of the log when it does not."""
+        """Start serving and wait until HTTP answers; raises ServerError with the end of the log on failure."""
         home = self.state_dir / "clickhouse"
         store = home / "data" / "store"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         store.mkdir(parents=True, exist_ok=True)
-        # Without a journal, ext4 takes no inode again that was freed in the last minutes, and looks at each of them for
-        # every new file: an INSERT after many dropped tables took two to three times its time. With this attribute ext4
-        # lays out new directories apart from each other. Other file systems do not have it, and do not need it.
+        # Without a journal, ext4 does not reuse recently freed inodes, and scans them for every new file: after many
+        # dropped tables, an INSERT took two to three times as long. With this attribute ext4 spreads new directories
+        # over the disk. Other file systems do not have it and do not need it.
         # https://man7.org/linux/man-pages/man1/chattr.1.html (T),
         # https://github.com/torvalds/linux/blob/v6.18/fs/ext4/ialloc.c (recently_deleted)
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["chattr", "+T", store], capture_output=True, check=False)
         password = password_in(home / "password")
-        ports = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
-        write_private(home / "config.xml", ports)
-        users = USERS.format(
-            user=USER,
-            password_sha256=hashlib.sha256(password.encode()).hexdigest(),
-            profile=_elements(self.profile),
-            hostile=HOSTILE,
-            hostile_profile=_elements(CLICKHOUSE_SETTINGS),
-        )
-        write_private(home / "users.xml", users)
+        configuration: dict[str, Any] = {
+            "logger": {"errorlog": "server.log"},
+            "listen_host": "127.0.0.1",
+            "http_port": self.http_port,
+            "tcp_port": self.native_port,
+            "users_config": "users.xml",
+            "default_profile": "default",
+        }
+        write_private(home / "config.xml", _xml({"clickhouse": configuration}))
+        write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
         log = home / "output.log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -125,17 +69,25 @@ class EmbeddedClickHouse:
                 stderr=output,
                 start_new_session=True,
             )
-        self._wait_until_ready(log)
-        return ClickHouseServer(
+        server = ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
         )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.is_running():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
+                    return server
+            except OSError:
+                time.sleep(0.05)
+        self.stop()
+        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
 
     def is_running(self) -> bool:
         """Return whether the serving process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """Close the process's input, which ends it cleanly; kill it when it does not end."""
+        """Close the process's input, which ends it cleanly; kill it if it has not ended after 30 seconds."""
         if self._process is None or self._process.stdin is None:
             return
         self._process.stdin.close()
@@ -145,17 +97,33 @@ class EmbeddedClickHouse:
             self._process.kill()
             self._process.wait()
 
-    def _wait_until_ready(self, log: Path) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.is_running():
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
-                    return
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
+    def _users(self, password: str) -> dict[str, Any]:
+        """Return the profiles, quotas and users of the server."""
+        common: dict[str, Any] = {"networks": {"ip": "127.0.0.1"}, "quota": "default"}
+        login: dict[str, Any] = {"password_sha256_hex": hashlib.sha256(password.encode()).hexdigest(), **common}
+        grants = "".join(f"<query>{grant}</query>" for grant in GRANTS)
+        return {
+            "profiles": {
+                # This profile sets what differs from a stock server in this build. A client may be silent for more than
+                # 30 seconds within an INSERT, because compiling a codec can take that long. No URL can set that limit:
+                # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+                "default": {"async_insert": 0, "http_receive_timeout": 300, **self.profile},
+                "hostile": CLICKHOUSE_SETTINGS,
+                "serving": {"max_sessions_for_user": 1},
+            },
+            "quotas": {"default": ""},
+            "users": {
+                # The serving process itself logs in as `default`, without a password. That user may have one session,
+                # which the process opens before the first listener: both protocols refuse every later login.
+                "default": {"password": "", **common, "profile": "serving", "grants": grants},
+                USER: {**login, "profile": "default"},
+                HOSTILE: {**login, "profile": "hostile"},  # defined here, because SQL cannot create users
+            },
+        }
 
 
-def _elements(settings: Mapping[str, str | int]) -> str:
-    return "".join(f"\n      <{name}>{value}</{name}>" for name, value in settings.items())
+def _xml(tree: Mapping[str, Any]) -> str:
+    """Return a tree of settings as XML elements."""
+    return "".join(
+        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>" for name, value in tree.items()
+    )

@@ -1,4 +1,4 @@
-"""Run both servers in containers, from `docker-compose.yml`, with random passwords that stay on this machine."""
+"""Run both servers in containers of `docker-compose.yml`, with random passwords that stay on this machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ POSTGRES_PORT = 55432
 CLICKHOUSE_HTTP_PORT = 58123
 CLICKHOUSE_NATIVE_PORT = 59000
 PGBOUNCER_PORT = 56432
-"""Port of the pooler that the profile `pgbouncer` adds."""
+"""Port of the connection pooler in the profile `pgbouncer`."""
 EXCHANGE_ON_SERVER = "/framehaul-exchange"
 EVERY_PROFILE = ("--profile", "*")
-"""Without it, services that were started with a profile stay up: https://github.com/docker/compose/issues/13647"""
+"""Arguments without which services of a profile stay up: https://github.com/docker/compose/issues/13647"""
 
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Servers]:
-    """Yield the compose services; they are taken down at the end unless they were up before."""
+    """Yield the compose services and take them down at the end unless they were up before."""
     with contextlib.ExitStack() as stack:
         if not _compose(settings, "ps", "--quiet", "--status=running").strip():
             stack.callback(stop, settings)
@@ -52,7 +52,7 @@ def stop(settings: Settings) -> bool:
 
 
 def remove(settings: Settings) -> None:
-    """Run `docker compose down --volumes`: containers and data have to go before their passwords do."""
+    """Run `docker compose down --volumes`, which must happen before the passwords are removed."""
     if (settings.state_dir / "docker" / "compose.env").exists():
         _compose(settings, *EVERY_PROFILE, "down", "--volumes")
 
@@ -72,14 +72,14 @@ def _servers(settings: Settings) -> Servers:
 
 
 def pooled(settings: Settings) -> PostgresServer:
-    """Return PostgreSQL's address behind PgBouncer, which the profile `pgbouncer` starts."""
+    """Return the address of PgBouncer, which the profile `pgbouncer` starts."""
     return replace(_servers(settings).postgres, port=PGBOUNCER_PORT)
 
 
 def _compose(settings: Settings, *arguments: str) -> str:
     if shutil.which("docker") is None:
         raise ServerError("SERVERS=docker needs the docker command with its compose plugin; or use SERVERS=embedded")
-    # Volumes keep the passwords they were made with, so each state directory has its own volumes.
+    # A volume keeps its initial passwords, so each state directory has its own volumes.
     name = f"framehaul-{hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12]}"
     command: list[str | Path] = ["docker", "compose", "--project-directory", PROJECT, "--project-name", name]
     done = subprocess.run(
@@ -91,13 +91,13 @@ def _compose(settings: Settings, *arguments: str) -> str:
 
 
 def _environment_file(settings: Settings) -> Path:
-    """Write the passwords and ports that the compose file reads to a private file and return its path."""
+    """Write the variables of the compose file to a private file and return its path."""
     directory = settings.state_dir / "docker"
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     exchange = directory / "exchange"
     exchange.mkdir(mode=0o700, exist_ok=True)
     user, group = os.getuid(), os.getgid()
-    if user == 0:  # PostgreSQL refuses to run as root; other users read pg_parquet's files as themselves
+    if user == 0:  # PostgreSQL refuses to run as root
         account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
         user, group = account.pw_uid, account.pw_gid
         os.chown(exchange, user, group)

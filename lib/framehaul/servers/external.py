@@ -1,9 +1,8 @@
-"""Use servers of other people: addresses from the environment or `.env`; only our own tables are touched there."""
+"""Use external servers, whose addresses are in the environment or `.env`; only our own tables are touched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 
 from framehaul.errors import ServerError
@@ -23,12 +22,11 @@ def start(settings: Settings) -> Servers:
     return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")
 
 
-@contextmanager
-def running(settings: Settings) -> Iterator[Servers]:
-    """Yield the servers that the settings name."""
-    yield start(settings)
+def running(settings: Settings) -> nullcontext[Servers]:
+    """Return a context manager that yields the servers that the settings name."""
+    return nullcontext(start(settings))
 
 
 def stop(_: Settings) -> bool:
-    """Stop nothing: these servers are not ours."""
+    """Return False: external servers are never stopped."""
     return False

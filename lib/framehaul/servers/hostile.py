@@ -1,12 +1,12 @@
-"""Define a session with unusual settings, each of which an administrator may have chosen.
+"""Define sessions with unusual settings, each of which an administrator may have chosen.
 
-A technique that does not state the settings that its format depends on sends or gets other values there.
+A technique that does not set what its format depends on sends or reads wrong values in such a session.
 """
 
 from __future__ import annotations
 
 HOSTILE = "framehaul_hostile"
-"""The role, or user, whose sessions have these settings."""
+"""The PostgreSQL role and ClickHouse user whose sessions have these settings."""
 
 # https://www.postgresql.org/docs/18/runtime-config-client.html
 POSTGRES_SETTINGS: dict[str, str | int] = {
@@ -41,7 +41,7 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
     "output_format_parquet_string_as_string": 0,
     "output_format_parquet_date_as_uint16": 1,
     "output_format_parquet_datetime_as_uint32": 1,
-    # Inserts are acknowledged before they are stored; ten seconds later, so that a query at once never finds them.
+    # Inserts are acknowledged ten seconds before they are stored, so that an immediate query does not find them.
     "async_insert": 1,
     "wait_for_async_insert": 0,
     "async_insert_use_adaptive_busy_timeout": 0,

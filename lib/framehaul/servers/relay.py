@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -21,15 +22,15 @@ CHUNK_BYTES = 1 << 18
 CONNECT_SECONDS = 10
 """Time that a target may take to accept a connection."""
 GRACE_SECONDS = 1
-"""Time to pass on what has arrived when the relay ends."""
+"""Time for forwarding received bytes when the relay ends."""
 POLL_SECONDS = 0.05
 
 
 class Relay:
     """Listen on a loopback port for each target `(host, port)` and forward every connection there.
 
-    As a context manager the relay runs in its own thread. When the block ends, what has arrived is counted and passed
-    on; no thread and no socket is left after it. Subclasses override `_lets_through`.
+    As a context manager the relay runs in its own thread. At the end of the block, received bytes are counted and
+    forwarded; then the thread and all sockets end. Subclasses override `_lets_through`.
     """
 
     def __init__(self, *targets: tuple[str, int]) -> None:
@@ -39,7 +40,7 @@ class Relay:
         """Number of connections accepted so far."""
         self._targets = targets
         self._tls: dict[tuple[str, int], ssl.SSLContext] = {}
-        """TLS that clients of a target speak from their first byte on."""
+        """TLS contexts of targets whose clients begin with TLS."""
         self._listeners: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -57,7 +58,6 @@ class Relay:
         self._loop.close()
 
     def _run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the relay's thread and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def end_connections(self) -> None:
@@ -69,7 +69,7 @@ class Relay:
         self._run(end())
 
     async def listen(self) -> None:
-        """Begin to listen, in the running event loop."""
+        """Start listening in the running event loop."""
         for target in self._targets:
             serve = partial(self._serve, target)
             listener = await asyncio.start_server(serve, "127.0.0.1", 0, limit=CHUNK_BYTES, ssl=self._tls.get(target))
@@ -78,19 +78,19 @@ class Relay:
 
     async def _finish(self) -> None:
         for listener in self._listeners:
-            # Closing it now would fail in asyncio for a connection that was accepted in the same iteration of the loop.
+            # asyncio's close() fails for connections that are accepted in the same iteration of the loop.
             for sock in listener.sockets:
                 self._loop.remove_reader(sock)
         deadline = self._loop.time() + GRACE_SECONDS
         while (serving := asyncio.all_tasks() - {asyncio.current_task()}) and self._loop.time() < deadline:
-            self._shut(socket.SHUT_RD)  # repeated for connections that were accepted just now
+            self._shut(socket.SHUT_RD)  # repeated for connections accepted since
             await asyncio.wait(serving, timeout=POLL_SECONDS)
-        for task in serving:  # still running if its other side reads nothing any more
+        for task in serving:  # still running if the other side has stopped reading
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
-        await asyncio.sleep(0)  # lets asyncio close the sockets
+        await asyncio.sleep(0)  # asyncio closes the sockets in the next iteration
 
     def _shut(self, how: int) -> None:
         for connection in self._open:
@@ -100,7 +100,7 @@ class Relay:
     async def _serve(
         self, target: tuple[str, int], client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
-        """Forward both ways until both have ended; if the target does not accept, close the client's connection."""
+        """Forward both directions until both end; close the client's connection if the target does not accept."""
         self.connections += 1  # before the client gets any answer
         with self._registered(to_client), contextlib.suppress(OSError, asyncio.CancelledError):
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -115,7 +115,7 @@ class Relay:
 
     @contextmanager
     def _registered(self, connection: asyncio.StreamWriter) -> Iterator[None]:
-        """Keep a connection among the open ones while the block lasts, and close it then."""
+        """Keep a connection in `_open` while the block lasts, then close it."""
         self._open.add(connection)
         try:
             yield
@@ -132,12 +132,12 @@ class Relay:
         self._write_end(sink)
 
     def _write_end(self, sink: asyncio.StreamWriter) -> None:
-        """Half-close a connection; TLS cannot, so there the whole connection ends."""
+        """Half-close a connection; TLS cannot, so the whole connection ends."""
         if not sink.can_write_eof():
             raise ConnectionResetError
         sink.write_eof()
 
-    async def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
+    async def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  subclasses use them
         """Return whether to forward a chunk of `count` bytes; raises OSError to cut the connection."""
         return True
 
@@ -151,13 +151,15 @@ def relayed[R: Relay](
     Yields the server itself and None if it cannot be relayed: TLS binds the connection to the host name, and a Unix
     socket has no port.
     """
-    if isinstance(server, PostgresServer):
-        direct = server.over_socket or any(key.startswith("ssl") for key, _ in server.options)
-        ports = [server.port]
-    else:
-        direct, ports = server.secure, [server.http_port, server.native_port]
-    if direct:
+    if isinstance(server, ClickHouseServer):
+        if server.secure:
+            yield server, None
+            return
+        with kind((server.host, server.http_port), (server.host, server.native_port)) as relay:
+            yield replace(server, host="127.0.0.1", http_port=relay.ports[0], native_port=relay.ports[1]), relay
+    elif server.over_socket or any(key.startswith("ssl") for key, _ in server.options):
         yield server, None
     else:
-        with kind(*((server.host, port) for port in ports)) as relay:
-            yield server.through(*relay.ports), relay
+        options = tuple(option for option in server.options if option[0] != "hostaddr")  # it precedes the host
+        with kind((server.host, server.port)) as relay:
+            yield replace(server, host="127.0.0.1", port=relay.ports[0], options=options), relay

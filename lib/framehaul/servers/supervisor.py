@@ -1,8 +1,8 @@
-"""Keep both embedded servers; run as `python -m framehaul.servers.supervisor`, its settings in environment variables.
+"""Run both embedded servers, as `python -m framehaul.servers.supervisor` with settings in environment variables.
 
-The process starts the servers, writes their addresses to `servers.json`, and restarts a server that dies. It stops both
-on SIGTERM or SIGINT and, unless `--detached`, when its standard input closes because its parent has ended or died. It
-inherits the locked file `supervisor.lock` and never closes it, so that the lock ends with the process.
+The process starts the servers, writes their addresses to `servers.json`, and restarts both when one dies. It stops them
+on SIGTERM or SIGINT. Unless `--detached`, it also stops them when its standard input closes, because its parent has
+ended. It inherits the locked file `supervisor.lock` and never closes it, so that the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_RESTARTS = 20
 
 
 def main() -> None:
-    """Keep both servers until told to stop; exit status 1 with the reason on standard error when they cannot start."""
+    """Run both servers until a signal; exit with status 1 and print the reason if they cannot start."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def keep(settings: Settings, stop: threading.Event) -> None:
-    """Start both servers at once, publish their addresses, and restart both when one dies, until `stop` is set."""
+    """Start both servers, publish their addresses, and restart both when one dies, until `stop` is set."""
     addresses = settings.state_dir / ADDRESSES
     postgres = EmbeddedPostgres(
         settings.state_dir,
@@ -70,7 +70,7 @@ def keep(settings: Settings, stop: threading.Event) -> None:
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:
-    # os.read, not sys.stdin: a buffered read that never ends would hold its lock while the interpreter shuts down.
+    # os.read, because a blocking read of sys.stdin would hold its lock while the interpreter shuts down.
     while os.read(0, 4096):
         pass
     stop.set()

@@ -1,7 +1,7 @@
-"""Create, mark, empty, fill, fingerprint and drop our tables on a server, always outside the clock.
+"""Create, fill, fingerprint and drop our tables on a server, always outside the clock.
 
-Only tables that carry our comment are ever dropped. Each operation opens its own connection, so that it works again as
-soon as a server that died is back.
+Only tables with our comment are dropped. Each operation opens its own connection, so that it works again as soon as a
+server that died has restarted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SELECT count() FROM system.merges WHERE database = currentDatabase()
     AND table IN (SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = '{COMMENT}')
 """
 LOAD_ROWS = 2_500_000
-"""Rows that ClickHouse takes as one block when a table is loaded, with some 300 bytes of memory for each."""
+"""Maximum rows of the blocks in which ClickHouse loads a table; a row takes about 300 bytes of memory."""
 POSTGRES_SETTINGS = (
     "autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather "
     "shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate"
@@ -48,13 +48,15 @@ CLICKHOUSE_SETTINGS = (
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
 HASHED_TO_THE_BIT = {"uuid", "text", "bytea", "boolean", "smallint", "integer", "bigint", "date"}
-"""PostgreSQL's types in which different values have different hashes; those of the floats -0.0 and 0.0 are equal."""
+"""PostgreSQL types whose hashes differ for different values; for floats, -0.0 and 0.0 have the same hash."""
 
 
 class Tables(ABC):
-    """Manage our tables on one server."""
+    """Operations on our tables on one server."""
 
     product: ClassVar[str]
+    ddl: ClassVar[str]
+    """The attribute of a table with its statement for this server."""
     _kept: Any = None
 
     @abstractmethod
@@ -63,11 +65,11 @@ class Tables(ABC):
 
     @abstractmethod
     def _connection(self) -> AbstractContextManager[Any]:
-        """Return a connection for one operation: the kept connection, or a new one that is closed afterwards."""
+        """Return the kept connection, or a new connection that is closed after one operation."""
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Use one connection for all that one thread does in the block: connecting is most of a small operation."""
+        """Use one connection for all operations of one thread while the block lasts, which saves time."""
         with self._connection() as connection:
             self._kept = connection
             try:
@@ -79,20 +81,20 @@ class Tables(ABC):
         """Run a trivial query; raises ServerError when the server does not answer."""
         self.run("SELECT 1")
 
-    @abstractmethod
     def create(self, table: Table) -> None:
-        """Drop our table of that name, if it exists, and create it; raises ServerError when the table is not ours."""
+        """Create a table and first drop our table of that name; raises ServerError for a table that is not ours."""
+        self.create_as(table.name, getattr(table, self.ddl))
 
     @abstractmethod
     def create_as(self, name: str, ddl: str) -> None:
-        """Do the same as `create`, with a given statement. For ClickHouse that has to contain our comment."""
+        """Create a table like `create`, with a statement that for ClickHouse must contain our comment."""
 
     def drop(self, table: Table) -> None:
-        """Drop our table of that name, if it exists; raises ServerError when the table is not ours."""
+        """Drop a table if it exists; raises ServerError if it is not ours."""
         self.drop_named(table.name)
 
     def drop_named(self, name: str) -> None:
-        """Drop our table of that name, if it exists; raises ServerError when the table is not ours."""
+        """Drop the table of a name if it exists; raises ServerError if it is not ours."""
         for comment in self._comments(name):
             if comment != COMMENT:
                 raise ServerError(
@@ -103,21 +105,20 @@ class Tables(ABC):
 
     @abstractmethod
     def _comments(self, name: str) -> list[str | None]:
-        """Return the comment of the table or view of that name, or nothing when there is none."""
+        """Return a list with the comment of the table or view, or an empty list if it does not exist."""
 
     @abstractmethod
-    def _drop(self, name: str) -> None:
-        """Drop a table."""
+    def _drop(self, name: str) -> None: ...
 
     @abstractmethod
     def quiesce(self) -> None:
-        """Wait until no background work of an earlier pass can run into the next one."""
+        """Wait for the server's background work, so that it does not slow the next pass down."""
 
     @abstractmethod
     def load(self, table: Table, content: pa.Table) -> None:
-        """Fill a new table by a path that no technique uses, and ready it for reading.
+        """Fill a new table by a path that no technique uses, and prepare it for reading.
 
-        A column of text may be binary: its bytes are stored unchanged, valid text or not, where the server allows that.
+        A text column may be binary: its bytes are stored unchanged, if the server allows invalid text.
         """
 
     @abstractmethod
@@ -134,13 +135,14 @@ class Tables(ABC):
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """Return the server's version and relevant settings, for the record of a run."""
+        """Return the server's version and relevant settings."""
 
 
 class PostgresTables(Tables):
-    """Manage our tables on PostgreSQL."""
+    """Operations on our tables on PostgreSQL."""
 
     product = "PostgreSQL"
+    ddl = "postgres_ddl"
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -166,9 +168,6 @@ class PostgresTables(Tables):
                 raise ServerError(f"PostgreSQL answered: {_one_line(error)}") from error
             return cursor.fetchall() if cursor.description else []
 
-    def create(self, table: Table) -> None:
-        self.create_as(table.name, table.postgres_ddl)
-
     def create_as(self, name: str, ddl: str) -> None:
         self.drop_named(name)
         with self._connection() as connection, connection.transaction():
@@ -185,7 +184,7 @@ class PostgresTables(Tables):
             connection.execute(f"DROP TABLE {quote_postgres(name)}".encode())
 
     def quiesce(self) -> None:
-        # A role of an external server may lack the privilege; then checkpoints can fall into the clock.
+        # A role of an external server may lack the privilege; then automatic checkpoints may slow passes down.
         allowed = "rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER')"
         if self.run(f"SELECT 1 FROM pg_roles WHERE rolname = current_user AND ({allowed})"):
             self.run("CHECKPOINT")
@@ -209,7 +208,7 @@ class PostgresTables(Tables):
                 for batch in with_documents(content, table).to_batches(max_chunksize=50_000):
                     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                         copy.write_row(row)
-            # Hint bits and the visibility map are written now, not by the first technique that reads.
+            # VACUUM writes hint bits and the visibility map, which the first read would otherwise write.
             connection.execute(f"VACUUM (ANALYZE) {table.postgres_name}".encode())
 
     def content(self, table: Table) -> pl.DataFrame:
@@ -231,9 +230,9 @@ class PostgresTables(Tables):
         return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
-        # The sum over rows of a row's hash, which is hashed again because it is itself a sum over values. Hashing
-        # values takes a third of the time of hashing a row as text. User-defined types, which may ignore case or
-        # blanks, need the text, which is unambiguous: values are quoted, and NULL differs from ''.
+        # A record's hash is hashed again, because it is a sum over values. Hashing records takes a third of the time of
+        # hashing text. User-defined types may ignore case or blanks, so they are hashed as text, which is
+        # unambiguous: values are quoted, and NULL differs from ''.
         if table.postgres_body:
             text = f"ROW({', '.join(map(_as_in_frames, table.columns))})::text"
         else:
@@ -241,14 +240,14 @@ class PostgresTables(Tables):
         return self._sums(table, {"": (f"hashtextextended({text}, 0)", "*")})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        hashes = {}
-        for column in table.columns:
-            value = f"hashtextextended(({_as_in_frames(column)})::text, 0)"
-            hashes[column.name] = (value, quote_postgres(column.name))
+        hashes = {
+            column.name: (f"hashtextextended(({_as_in_frames(column)})::text, 0)", quote_postgres(column.name))
+            for column in table.columns
+        }
         return self._sums(table, hashes)
 
     def _sums(self, table: Table, hashes: dict[str, tuple[str, str]]) -> dict[str, Fingerprint]:
-        """Return, for each hash and what is counted with it, the count of rows, that count, and the sum of hashes."""
+        """Return the numbers of rows and of counted values and the sum of hashes for each pair (hash, counted)."""
         sums = ", ".join(f"count({counted}), coalesce(sum({value}), 0)" for value, counted in hashes.values())
         rows, *values = map(int, self.run(f"SELECT count(*), {sums} FROM {table.postgres_name}")[0])
         return {name: (rows, *values[2 * i : 2 * i + 2]) for i, name in enumerate(hashes)}
@@ -266,14 +265,15 @@ class PostgresTables(Tables):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return a context for all connections: reading the certificates takes longer than a query."""
+    """Return a cached context for all connections, because reading certificates takes longer than a query."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class ClickHouseTables(Tables):
-    """Manage our tables on ClickHouse."""
+    """Operations on our tables on ClickHouse."""
 
     product = "ClickHouse"
+    ddl = "clickhouse_ddl"
 
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
@@ -290,7 +290,7 @@ class ClickHouseTables(Tables):
                 response = client.post(
                     self._server.url,
                     auth=(self._server.user, self._server.password),
-                    # Not in the address, which httpx limits to 65,536 characters:
+                    # The query is in the body, because httpx limits addresses to 65,536 characters:
                     # https://github.com/encode/httpx/blob/master/httpx/_urlparse.py
                     content=iter([query.encode() + b"\n", body]),
                     params={"database": self._server.database, **settings},
@@ -302,13 +302,10 @@ class ClickHouseTables(Tables):
         return response.content
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
-        """Return the rows of a query, its `{name:Type}` parameters bound; raises ServerError."""
+        """Return the rows of a query with parameters for `{name:Type}`; raises ServerError."""
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
         rows: list[list[Any]] = json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"]
         return rows
-
-    def create(self, table: Table) -> None:
-        self.create_as(table.name, table.clickhouse_ddl)
 
     def create_as(self, name: str, ddl: str) -> None:
         self.drop_named(name)
@@ -322,7 +319,7 @@ class ClickHouseTables(Tables):
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def drop_beside(self, table: Table) -> int:
-        """Drop our staging tables that a killed client has left for a table, and return their number.
+        """Drop staging tables of a table that a killed client has left, and return their number.
 
         The name of a staging table is the name of the table, a blank, and digits.
         """
@@ -337,7 +334,7 @@ class ClickHouseTables(Tables):
         return len(found)
 
     def quiesce(self) -> None:
-        # Of our tables alone: a database that others use may merge for ever.
+        # Only merges of our tables count, because a database with other users may always merge.
         while int(self.rows(OUR_MERGES)[0][0]):
             time.sleep(0.02)
 
@@ -348,7 +345,7 @@ class ClickHouseTables(Tables):
         self.run(
             f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream",
             buffer.getvalue(),
-            # One block, so that each partition is one part and no merge starts; several where one would not fit.
+            # With one block, each partition is one part and no merge starts; a larger table takes several blocks.
             min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)),
             min_insert_block_size_bytes=0,
             async_insert=0,
@@ -367,8 +364,7 @@ class ClickHouseTables(Tables):
         return _with_text(frame, table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
-        values = ", ".join(_null_and_text(name) for name in table.column_names)
-        return self._sums(table, {"": values})[""]
+        return self._sums(table, {"": ", ".join(map(_null_and_text, table.column_names))})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
         return self._sums(table, {name: _null_and_text(name) for name in table.column_names})
@@ -385,23 +381,23 @@ class ClickHouseTables(Tables):
 
 
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
-    """Return the manager of our tables on a server."""
+    """Return an object for operations on our tables on a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
 
 
 def _as_in_frames(column: Column) -> str:
-    """Return the SQL of a column in its form in frames, where an interval of a day is one of 24 hours."""
+    """Return the SQL of a column in its form in frames; for example, an interval of a day becomes 24 hours."""
     return column.types.postgres_select.format(quote_postgres(column.name))
 
 
 def _hashable(column: Column) -> str:
-    """Return the SQL of a column in a form whose hash differs for any two different values."""
+    """Return the SQL of a column in a form with different hashes for different values."""
     exact = column.types.postgres in HASHED_TO_THE_BIT
     return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
 
 
 def _null_and_text(name: str) -> str:
-    """Return the SQL of a column to hash: text distinguishes -0.0 from 0.0, and the flag NULL from any text."""
+    """Return the SQL to hash a column: the text distinguishes -0.0 from 0.0, the flag distinguishes NULL."""
     quoted = quote_clickhouse(name)
     return f"isNull({quoted}), ifNull(toString({quoted}), '')"
 
@@ -410,7 +406,7 @@ AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.
 
 
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the frame with text, or lists of it, instead of bytes in each column of text that is all UTF-8."""
+    """Return the frame with bytes (or lists of bytes) cast to text in each text column that is all UTF-8."""
     for column in table.columns:
         text = AS_TEXT.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
         if text is not None:
