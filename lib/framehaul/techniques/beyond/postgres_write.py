@@ -392,6 +392,17 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         )
 
 
+def insert_by_duckdb(
+    connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = ""
+) -> None:
+    """Insert a frame into a table of the attached `pg`, with an ON CONFLICT clause if one is given."""
+    content = with_documents(prepare(frame, table, "postgres"), table)
+    check_encoding(connection)
+    connection.register("frame", content)
+    rows = f"SELECT {table.postgres_columns} FROM frame"
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {conflict}")
+
+
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table.
@@ -402,11 +413,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
-    content = with_documents(prepare(frame, table, "postgres"), table)
-    check_encoding(connection)
-    connection.register("frame", content)
-    columns = table.postgres_columns
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({columns}) SELECT {columns} FROM frame")
+    insert_by_duckdb(connection, table, frame)
 
 
 @technique(
