@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
-from collections.abc import Buffer, Iterator
+from collections.abc import AsyncIterator, Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any
 
 import adbc_driver_manager.dbapi
 import httpx
@@ -117,9 +117,10 @@ def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table,
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-def insert_halves(
-    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame | pd.DataFrame
-) -> None:
+type HttpPair = tuple[HttpConnection, HttpConnection]
+
+
+def insert_halves(connections: HttpPair, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """Insert one half of the rows over each connection, both at the same time."""
     content = prepare(frame, table, "clickhouse")
     middle = content.num_rows // 2
@@ -133,9 +134,7 @@ def insert_halves(
     client="http_client_pair",
     connections=2,
 )
-def polars_http_client_arrow_two_connections(
-    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame
-) -> None:
+def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pl.DataFrame) -> None:
     """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     insert_halves(connections, table, frame)
 
@@ -146,9 +145,7 @@ def polars_http_client_arrow_two_connections(
     client="http_client_pair",
     connections=2,
 )
-def pandas_http_client_arrow_two_connections(
-    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pd.DataFrame
-) -> None:
+def pandas_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pd.DataFrame) -> None:
     """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     insert_halves(connections, table, frame)
 
@@ -247,12 +244,12 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
     prepare_file(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
-    async def chunks(file: BinaryIO) -> Any:
-        while chunk := file.read(1 << 20):
+    async def chunks() -> AsyncIterator[bytes]:
+        while chunk := buffer.read(1 << 20):
             yield chunk
 
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks(buffer))
+    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks())
     response.raise_for_status()
 
 

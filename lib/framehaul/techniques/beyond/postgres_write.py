@@ -195,10 +195,8 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame
         connection.execute(UTF8)
         found = connection.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
         if found is None or not found[1]:
-            there = f"the key {found[2]}" if found else "no primary key"
-            raise ValueError(
-                f"table {table.name} has {there}, and its rows {table.key}: it would become another, append"
-            )
+            has = f"the key {found[2]}" if found else "no primary key"
+            raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
         key = sql.Identifier(found[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
@@ -235,7 +233,7 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     contract=LOCKED,
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rows are written frozen and need no later VACUUM FREEZE; raises ValueError for a table with rows."""
+    """Write frozen rows, which need no later VACUUM FREEZE; raises ValueError for a table with rows."""
     schema, batches = in_slices(frame, table)
     with connection.transaction():
         connection.execute(UTF8)
@@ -249,10 +247,9 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
 # Makers of the objects that psycopg's binary formats need in place of a dataframe's text.
 PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.UUID: UUID,
-    ColumnType.JSON: lambda text: Jsonb(text, dumps=str),
     ColumnType.IPV4: ip_address,
     ColumnType.IPV6: ip_address,
-    **dict.fromkeys(NESTED, lambda text: Jsonb(text, dumps=str)),
+    **dict.fromkeys((ColumnType.JSON, *NESTED), lambda text: Jsonb(text, dumps=str)),
     **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 

@@ -133,10 +133,10 @@ def polars_pgpq_temporary_delete_insert(connection: psycopg.Connection[Any], tab
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition, or a whole table without a bound: its quoted names, the condition of its rows, its FOR VALUES."""
+    """A partition: its quoted names, the condition of its rows, and its FOR VALUES; a whole table has no bound."""
 
     name: str
-    """The name with its schema; of a whole table the name alone."""
+    """The name, with its schema for a partition."""
     short_name: str
     condition: str = "true"
     bound: str = ""
@@ -180,7 +180,7 @@ SELECT quote_ident(nspname), quote_nullable(obj_description(pg_class.oid, 'pg_cl
     ) THEN 'identity or generated columns' END)
 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = to_regclass(%s)
 """
-"""Schema and comment of a table, quoted, and what `LIKE ... INCLUDING ALL` does not copy of it."""
+"""The schema and comment of a table, quoted, and its properties that `LIKE ... INCLUDING ALL` does not copy."""
 
 
 def rebuilt(connection: psycopg.Connection[Any], table: Table, staging: str, old: Partition) -> str:
@@ -215,7 +215,7 @@ SELECT array_agg(attname::text) FROM pg_partitioned_table
 CROSS JOIN unnest(partattrs::int2[]) AS number LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = number
 WHERE partrelid = to_regclass(%s)
 """
-"""The columns, with NULL for an expression."""
+"""The columns of the partition key, with NULL for an expression."""
 
 
 def partitions_of(connection: psycopg.Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
