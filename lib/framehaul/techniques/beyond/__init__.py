@@ -1,1 +1,1 @@
-"""Techniques faster, or otherwise better, than what was published."""
+"""Techniques that are faster or otherwise better than the published ones."""

@@ -1,7 +1,7 @@
-"""Dataframe to ClickHouse, past what was published.
+"""Write a dataframe to ClickHouse by techniques beyond the published ones.
 
-Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows. A
-large INSERT is cut into blocks, here as everywhere in ClickHouse: when it fails midway, finished blocks stay.
+Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
+ClickHouse splits a large INSERT into blocks: when it fails midway, finished blocks stay.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
-from collections.abc import Buffer, Iterator
+from collections.abc import AsyncIterator, Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any
 
 import adbc_driver_manager.dbapi
 import httpx
@@ -31,9 +31,9 @@ from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
 from framehaul.techniques.registry import technique
 
-# Rows are stored, and what is wrong with them is said, when the INSERT is answered, even where a profile has had them
-# queued. NULL where there may be none is an error and not a zero, a column that is missing likewise, and columns whose
-# names differ in case are two. https://clickhouse.com/docs/operations/settings/formats
+# An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
+# that is not nullable is an error and not a zero. A missing column is an error, and column names are case-sensitive.
+# https://clickhouse.com/docs/operations/settings/formats
 INSERT: dict[str, str | int] = {
     "async_insert": 0,
     "wait_for_async_insert": 1,
@@ -47,62 +47,60 @@ PARQUET = INSERT | {
     "input_format_parquet_allow_missing_columns": 0,
     "input_format_parquet_case_insensitive_column_matching": 0,
 }
-# The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
+# Types of columns are sent as names: https://clickhouse.com/docs/interfaces/formats/Native
 NATIVE = INSERT | {"input_format_native_decode_types_in_binary_format": 0}
 
 
 def own_token() -> dict[str, str | int]:
-    """The setting with which an INSERT is no other's: a table that drops blocks which it has had keeps this one.
+    """Return a setting that makes an INSERT unique, for tables that drop repeated blocks.
 
-    Replicated tables do so by default, without a word.
+    Replicated tables drop them by default, without an error.
     https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
     """
     return {"insert_deduplication_token": secrets.token_hex(16)}
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
-    """INSERT of an Arrow stream sent batch by batch: the server parses one batch while the next is written."""
+    """Insert an Arrow stream, sent batch by batch: the server parses one batch while the next is encoded."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
     connection.post(query, body=arrow_stream(content), settings=ARROW | own_token() | settings).read()
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """What ClickHouse and Polars have in common is Arrow: nothing is encoded, little is parsed."""
+    """Send the Arrow of Polars, which takes little encoding and little parsing."""
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Pandas")
 def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars; pandas' text is Arrow already."""
+    """Send Arrow, which is how pandas 3 holds text."""
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
 def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """The server sorts and writes two blocks at a time; a quarter of a million rows to a block, so that there are some.
+    """The server sorts and writes two blocks at a time, of 262,144 rows instead of about a million by default.
 
-    By default a block takes up to a million rows: https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
+    https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     """
-    insert_arrow(
-        connection, table, prepare(frame, table, "clickhouse"), max_insert_threads=2, min_insert_block_size_rows=262_144
-    )
+    content = prepare(frame, table, "clickhouse")
+    insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Polars")
 def polars_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Rows of one month travel together: the server's blocks can be small without making many parts."""
+    """Send the rows of each month together, so that small blocks do not make many parts."""
     frame = in_table_order(frame, table)
     if table.partition_by_month_of:
         frame = frame.sort(pl.col(table.partition_by_month_of).dt.month_start(), maintain_order=True)
-    insert_arrow(
-        connection, table, prepare(frame, table, "clickhouse"), max_insert_threads=2, min_insert_block_size_rows=65_536
-    )
+    content = prepare(frame, table, "clickhouse")
+    insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Pandas")
 def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars, which also does the sorting: Arrow is the same to both."""
+    """Send the rows of each month together, so that small blocks do not make many parts; Polars sorts them."""
     content = prepare(frame, table, "clickhouse")
     if table.partition_by_month_of:
         month = pl.Series(values=content.column(table.partition_by_month_of)).dt.month_start()
@@ -114,16 +112,20 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
     family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", requires=("key",)
 )
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """The server finds its sorting done; whether that pays for sorting here is the question."""
-    insert_arrow(
-        connection, table, prepare(in_clickhouse_order(in_table_order(frame, table), table), table, "clickhouse")
-    )
+    """Sort rows here, so that the server does not have to."""
+    frame = in_clickhouse_order(in_table_order(frame, table), table)
+    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-def insert_halves(connections: tuple[HttpConnection, HttpConnection], table: Table, *halves: pa.Table) -> None:
-    """Insert one half over each connection, both at the same time."""
+type HttpPair = tuple[HttpConnection, HttpConnection]
+
+
+def insert_halves(connections: HttpPair, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
+    """Insert one half of the rows over each connection, both at the same time."""
+    content = prepare(frame, table, "clickhouse")
+    middle = content.num_rows // 2
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(insert_arrow, connections, (table, table), halves))
+        list(pool.map(insert_arrow, connections, (table, table), (content.slice(0, middle), content.slice(middle))))
 
 
 @technique(
@@ -132,14 +134,9 @@ def insert_halves(connections: tuple[HttpConnection, HttpConnection], table: Tab
     client="http_client_pair",
     connections=2,
 )
-def polars_http_client_arrow_two_connections(
-    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame
-) -> None:
-    """Half of the rows over each connection: two INSERTs, parsed, sorted and written side by side."""
-    frame = in_table_order(frame, table)
-    middle = len(frame) // 2
-    halves = [prepare(part, table, "clickhouse") for part in (frame[:middle], frame[middle:])]
-    insert_halves(connections, table, *halves)
+def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pl.DataFrame) -> None:
+    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
+    insert_halves(connections, table, frame)
 
 
 @technique(
@@ -148,18 +145,14 @@ def polars_http_client_arrow_two_connections(
     client="http_client_pair",
     connections=2,
 )
-def pandas_http_client_arrow_two_connections(
-    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pd.DataFrame
-) -> None:
-    """As with Polars."""
-    content = prepare(frame, table, "clickhouse")
-    middle = content.num_rows // 2
-    insert_halves(connections, table, content.slice(0, middle), content.slice(middle))
+def pandas_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pd.DataFrame) -> None:
+    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
+    insert_halves(connections, table, frame)
 
 
 @contextmanager
 def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
-    """A new table, of another name, which takes the place of the table at the end of the block, unless that fails.
+    """Create an empty copy of the table for the block, which replaces the table at its end unless it raises.
 
     https://clickhouse.com/docs/sql-reference/statements/exchange
     """
@@ -178,7 +171,7 @@ def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
     contract=REPLACED,
 )
 def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """All or nothing: readers see the table as it was until it is, at once, all of the frame and nothing but it."""
+    """Replace all rows atomically: readers see either the old table or all of the frame."""
     content = prepare(frame, table, "clickhouse")
     with exchanged(connection, table) as new:
         insert_arrow(connection, new, content)
@@ -190,22 +183,21 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
     contract=IDEMPOTENT,
 )
 def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """May be tried again when no answer came: the server drops blocks that it has under the same token.
+    """Insert rows so that a retry is safe: the server drops blocks that it has under the same token.
 
-    The token is a hash of the content; the table remembers the last thousand blocks, for which a setting of it is
-    changed: https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
+    The token is a hash of the content. A setting of the table is changed, so that it remembers the last thousand
+    blocks: https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
     """
     content, digest = prepare(frame, table, "clickhouse"), hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
-    connection.post(
-        f"ALTER TABLE {table.clickhouse_name} MODIFY SETTING non_replicated_deduplication_window = 1000"
-    ).read()
+    window = "non_replicated_deduplication_window = 1000"
+    connection.post(f"ALTER TABLE {table.clickhouse_name} MODIFY SETTING {window}").read()
     insert_arrow(connection, table, content, insert_deduplicate=1, insert_deduplication_token=digest.hexdigest())
 
 
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
-    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `prepare` does."""
+    """Insert a Parquet file that Polars writes with these options; raises ValueError as `prepare` does."""
     buffer = io.BytesIO()
     prepare_file(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
@@ -214,37 +206,37 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
 def polars_http_client_parquet_zstd(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars' own default codec: the published way over another HTTP client."""
+    """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
     insert_parquet(connection, table, frame)
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, from Polars")
 def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """A codec that costs less CPU on both sides for more bytes."""
+    """Send Parquet in a codec that takes less CPU time on both sides, and more bytes."""
     insert_parquet(connection, table, frame, compression="lz4")
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, snappy, from Polars")
 def polars_http_client_parquet_snappy(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """What most other writers default to."""
+    """Send Parquet in the codec that most other writers use by default."""
     insert_parquet(connection, table, frame, compression="snappy")
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, uncompressed, from Polars")
 def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Only Parquet's encodings, no codec."""
+    """Send Parquet with its encodings and no codec."""
     insert_parquet(connection, table, frame, compression="uncompressed")
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, small row groups, from Polars")
 def polars_http_client_parquet_row_groups(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """More row groups give the server's decoder more to do side by side."""
+    """Send Parquet in small row groups, which the server decodes in parallel."""
     insert_parquet(connection, table, frame, compression="lz4", row_group_size=65_536)
 
 
 @technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet, file-like body, from Polars")
 async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
-    """httpx cuts a body of bytes into many small writes; as a stream of large ones it goes faster.
+    """Send the body as a stream of large chunks, which is faster: httpx splits bytes into many small writes.
 
     https://github.com/encode/httpx/discussions/3353
     """
@@ -252,18 +244,18 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
     prepare_file(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
-    async def chunks(file: BinaryIO) -> Any:
-        while chunk := file.read(1 << 20):
+    async def chunks() -> AsyncIterator[bytes]:
+        while chunk := buffer.read(1 << 20):
             yield chunk
 
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks(buffer))
+    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks())
     response.raise_for_status()
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
 def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """ClickHouse's own driver sends an Arrow stream, batch by batch, compressed with LZ4."""
+    """ClickHouse's ADBC driver sends an Arrow stream, batch by batch, compressed with LZ4."""
     batches = prepare(frame, table, "clickhouse").to_reader(BATCH_ROWS)
     with connection.cursor(adbc_stmt_kwargs=adbc_settings(ARROW | own_token())) as cursor:
         cursor.adbc_ingest(table.name, batches, mode="append")
@@ -276,10 +268,10 @@ def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, tabl
 
 
 def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """Insert a frame with the driver's own call, which makes Native blocks of columns by their place.
+    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position.
 
-    The driver sends zero for NULL where there may be none, cuts off what is in another dtype than the table's, and
-    checks neither addresses nor UUIDs: `prepare` does, and its result is not sent.
+    The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's,
+    and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
     """
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
     maps = "which the driver takes as dictionaries alone: use Arrow"
@@ -315,7 +307,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:
-    """INSERT of Native blocks, which the server stores as they come instead of gathering a million rows first.
+    """Insert Native blocks, which the server stores one by one instead of collecting a million rows first.
 
     https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     """
@@ -331,7 +323,7 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     requires=("key",),
 )
 def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Blocks of a month each, in the table's order, made by compiled loops: the server has nothing to split or sort."""
+    """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
 
 
@@ -341,14 +333,14 @@ def polars_http_client_native_presorted(connection: HttpConnection, table: Table
     requires=("key",),
 )
 def pandas_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars."""
+    """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
 
 
 @technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
-    content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB finds it by its name
+    content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB reads it by its name
     remote.engine.query(
         f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
         f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"

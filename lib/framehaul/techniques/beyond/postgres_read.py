@@ -1,4 +1,4 @@
-"""PostgreSQL to dataframe, past what was published.
+"""Read a dataframe from PostgreSQL by techniques beyond the published ones.
 
 Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
 """
@@ -32,36 +32,36 @@ from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
-# one is empty text: PostgreSQL, Polars and Arrow can tell them apart, and no text that somebody typed becomes NULL.
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An unquoted empty field is NULL, a quoted
+# empty field is empty text. PostgreSQL, Polars and Arrow distinguish the two, so that no text becomes NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
-# What the text of a value looks like is up to the session, and a role, a database or a pooler may have set it: here all
-# digits of floats, dates and moments as ISO writes them, moments in UTC, and UTF-8. Said for one transaction: for one
-# that the caller has begun, until the end of that. https://www.postgresql.org/docs/18/runtime-config-client.html
+# A session's settings decide how values are written as text, and a role, a database or a pooler may have set them.
+# These give all digits of floats, ISO dates, moments in UTC, and UTF-8, until the end of the transaction, which the
+# caller may have begun. https://www.postgresql.org/docs/18/runtime-config-client.html
 READ_TEXT = (
     "SET LOCAL extra_float_digits = 1; SET LOCAL DateStyle = 'ISO'; SET LOCAL TimeZone = 'UTC'; "
     "SET LOCAL client_encoding = 'UTF8'"
 )
 
+type PsycopgPair = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
+
 
 def pages_query(table: Table) -> str:
-    """A query for the number of pages of a table, without parameters: every driver writes those in its own way."""
-    # With E, a backslash is one whatever standard_conforming_strings says.
+    """Return a query for the number of pages of a table, without parameters, because drivers write them differently."""
+    # With E, a backslash is escaped whatever standard_conforming_strings is.
     name = quote_postgres_text(table.postgres_name.replace("\\", r"\\"))
     return f"SELECT pg_relation_size(to_regclass(E{name})) / current_setting('block_size')::int"
 
 
 def page_ranges(pages: int) -> tuple[str, str]:
-    """Conditions that split a table of so many pages in two, each a TID range scan; the second has no upper end."""
+    """Return conditions that split a table of this many pages in two TID range scans; the second has no upper end."""
     return f"ctid < '({pages // 2},0)'", f"ctid >= '({pages // 2},0)'"
 
 
 @contextmanager
-def in_one_snapshot(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
-) -> Iterator[tuple[str, str]]:
-    """A transaction on both connections, that sees the table as of one moment; and for each the condition of its half.
+def in_one_snapshot(connections: PsycopgPair, table: Table) -> Iterator[tuple[str, str]]:
+    """Begin a transaction on both connections, with one snapshot, and yield the condition of each one's half.
 
     https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
     """
@@ -77,9 +77,9 @@ def in_one_snapshot(
 
 
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
-    """The result of a query; ADBC runs it as binary COPY and decodes that into Arrow in C++.
+    """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++.
 
-    ADBC began a transaction with the first statement, as it always does; it ends here, and the setting with it.
+    ADBC begins a transaction with the first statement; it ends here, and the setting with it.
     """
     try:
         with connection.cursor() as cursor:
@@ -91,20 +91,20 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
 
 
 def fetch_table(connection: AdbcConnection, table: Table, condition: str = "true") -> pa.Table:
-    """Return the table's rows by `fetch_arrow`, in types that frames have: UUIDs are text."""
+    """Return the table's rows by `fetch_arrow`, in the types of frames: UUIDs are text."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name} WHERE {condition}"
     return without_documents(fetch_arrow(connection, query), table)
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
-    """No Python object per value; UUIDs become text on the server."""
+    """Read Arrow without a Python object per value; UUIDs become text on the server."""
     return to_polars(fetch_table(connection, table), table)
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
-    """No Python object per value except for dates; text stays Arrow inside pandas 3."""
+    """Read Arrow with Python objects for dates only; text stays Arrow inside pandas 3."""
     return to_pandas(fetch_table(connection, table), table)
 
 
@@ -115,7 +115,7 @@ def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     connections=2,
 )
 def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
-    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
+    """Two backends scan half of the pages each, in one exported snapshot."""
     first, second = connections
 
     def half(connection: AdbcConnection, pages: str) -> pl.DataFrame:
@@ -140,14 +140,14 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
 async def copy_decoded(
     connection: asyncpg.Connection[Any], table: Table, condition: str = "true", schema: pa.Schema | None = None
 ) -> pa.Table:
-    """Binary COPY decoded batch by batch, in views or in the given schema, while the server still sends."""
+    """Return the rows of a binary COPY, decoded batch by batch while the server sends, in views or in a schema."""
     decoder = CopyDecoder(table, schema)
 
     async def take(data: bytes) -> None:
         decoder.feed(data)
 
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
-    # asyncpg nests no transaction in one that was begun by a statement.
+    # asyncpg cannot nest a transaction in one that a statement began.
     async with nullcontext() if connection.is_in_transaction() else connection.transaction():
         await connection.execute(UTF8)
         await connection.copy_from_query(query, output=take, format="binary")
@@ -156,13 +156,13 @@ async def copy_decoded(
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
-    """asyncpg hands over bytes, compiled loops make Arrow of them: the least work per value of all."""
+    """asyncpg returns bytes, and compiled loops decode them into Arrow: the least work per value."""
     return to_polars(await copy_decoded(connection, table), table, valid=True)
 
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
-    """As with Polars; of each batch the text is laid out as pandas holds it."""
+    """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(await copy_decoded(connection, table, schema=table.arrow_large_schema), table, valid=True)
 
 
@@ -175,24 +175,25 @@ async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 async def polars_asyncpg_copy_decoded_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
 ) -> pl.DataFrame:
-    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
+    """Two backends scan half of the pages each, in one exported snapshot."""
     first, second = connections
     async with first.transaction(isolation="repeatable_read"), second.transaction(isolation="repeatable_read"):
         snapshot = await first.fetchval("SELECT pg_export_snapshot()")
         await second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         pages = await first.fetchval(pages_query(table))
         halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
-        # Both are waited for: who goes on after an error has to find neither connection in the midst of a COPY.
-        found = await asyncio.gather(*halves, return_exceptions=True)
-        if failed := [one for one in found if isinstance(one, BaseException)]:
-            raise failed[0]
-        return to_polars(pa.concat_tables(cast("list[pa.Table]", found)), table, valid=True)
+        # Both halves are awaited, so that after an error neither connection is in the middle of a COPY.
+        results = await asyncio.gather(*halves, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return to_polars(pa.concat_tables(cast("list[pa.Table]", results)), table, valid=True)
 
 
 def copy_from_wire(
     connection: psycopg.Connection[Any], table: Table, condition: str = "true", schema: pa.Schema | None = None
 ) -> pa.Table:
-    """Binary COPY read from psycopg's own socket and decoded batch by batch while the server still sends."""
+    """Return the rows of a binary COPY, read from psycopg's socket and decoded while the server sends."""
     decoder = CopyDecoder(table, schema)
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     with connection.transaction():
@@ -207,7 +208,7 @@ def copy_from_wire(
     client="psycopg_plain",
 )
 def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """One compiled loop from the socket's bytes to columns; no driver takes them to pieces first."""
+    """One compiled loop decodes the socket's bytes into columns; no driver splits them into messages first."""
     return to_polars(copy_from_wire(connection, table), table, valid=True)
 
 
@@ -217,14 +218,12 @@ def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
     client="psycopg_plain",
 )
 def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """As with Polars; of each batch the text is laid out as pandas holds it."""
+    """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(copy_from_wire(connection, table, schema=table.arrow_large_schema), table, valid=True)
 
 
-def copy_halves_from_wire(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, schema: pa.Schema | None = None
-) -> pa.Table:
-    """`copy_from_wire` of half of the pages over each connection, both in one snapshot."""
+def copy_halves_from_wire(connections: PsycopgPair, table: Table, schema: pa.Schema | None = None) -> pa.Table:
+    """Return the rows by `copy_from_wire`, half of the pages over each connection, in one snapshot."""
     with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
         halves = pool.map(copy_from_wire, connections, (table, table), conditions, (schema, schema))
         return pa.concat_tables(halves)
@@ -236,10 +235,8 @@ def copy_halves_from_wire(
     client="psycopg_plain_pair",
     connections=2,
 )
-def polars_psycopg_copy_decoded_two_connections(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
-) -> pl.DataFrame:
-    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
+def polars_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table: Table) -> pl.DataFrame:
+    """Two backends scan half of the pages each, in one exported snapshot."""
     return to_polars(copy_halves_from_wire(connections, table), table, valid=True)
 
 
@@ -249,32 +246,30 @@ def polars_psycopg_copy_decoded_two_connections(
     client="psycopg_plain_pair",
     connections=2,
 )
-def pandas_psycopg_copy_decoded_two_connections(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
-) -> pd.DataFrame:
-    """As with Polars; of each batch the text is laid out as pandas holds it."""
+def pandas_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table: Table) -> pd.DataFrame:
+    """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(copy_halves_from_wire(connections, table, table.arrow_large_schema), table, valid=True)
 
 
-# ConnectorX connects by an address alone. Its driver asks for UTF-8 whatever the role has set, and all values come in
+# ConnectorX takes an address only. Its driver requests UTF-8 whatever the role has set, and receives all values in
 # binary: https://github.com/sfackler/rust-postgres/blob/master/tokio-postgres/src/connect_raw.rs
 @technique(family="arrow", label="ConnectorX -> Polars dataframe")
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
-    """ConnectorX reads binary COPY and decodes it in Rust; it connects anew for every call."""
+    """ConnectorX reads binary COPY and decodes it in Rust; every call opens a connection."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_polars(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
 @technique(family="arrow", label="ConnectorX -> Pandas dataframe")
 def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
-    """Through Arrow: ConnectorX's own pandas output makes a Python object of every text."""
+    """ConnectorX returns Arrow, because its pandas output makes a Python object of every text."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_pandas(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
 @technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe", connections=2)
 def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
-    """Two connections read half of the pages each; rows written meanwhile may be in one half and not the other."""
+    """Two connections read half of the pages each; concurrently written rows may be in one half and not the other."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
     queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
@@ -282,13 +277,13 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
-    """Rows as tab-delimited CSV, in a transaction that says how values are written.
+    """Return rows as tab-delimited CSV, in a transaction that sets how values are written.
 
-    Raises ValueError for types whose text form no parser here knows.
+    Raises ValueError for types whose text form no parser here supports.
     """
     refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
-    buffer = io.BytesIO(BOM_UTF8)  # parsers take one away, and it may be the first text's own
+    buffer = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text
     buffer.seek(0, io.SEEK_END)
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(READ_TEXT)
@@ -300,20 +295,15 @@ def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str 
 
 
 def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
-    """Tab-delimited CSV with every column parsed as its own type: nothing is inferred, so nothing drifts."""
+    """Return tab-delimited CSV as a frame, with every column parsed as its type: nothing is inferred."""
     if text.getbuffer().nbytes == len(BOM_UTF8):
         return pl.DataFrame(schema=table.polars_schema)
-    return pl.read_csv(
-        text,
-        separator="\t",
-        has_header=False,
-        schema=table.polars_schema,
-    )
+    return pl.read_csv(text, separator="\t", has_header=False, schema=table.polars_schema)
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
 def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """The published way, with a type given for every column."""
+    """Read text as the published technique does, with a type given for every column."""
     return parse_text(copy_text(connection, table), table)
 
 
@@ -328,10 +318,12 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
         pa.csv.ReadOptions(column_names=table.column_names),
         pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False),
         pa.csv.ConvertOptions(
-            column_types=table.arrow_schema, null_values=[""], strings_can_be_null=True,
+            column_types=table.arrow_schema,
+            null_values=[""],
+            strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    )  # fmt: skip
+    )
     return to_pandas(content, table)
 
 
@@ -341,10 +333,8 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     client="psycopg_pair",
     connections=2,
 )
-def polars_psycopg_copy_text_two_connections(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
-) -> pl.DataFrame:
-    """Two backends write half of the pages each, and both see the table as of one moment: an exported snapshot."""
+def polars_psycopg_copy_text_two_connections(connections: PsycopgPair, table: Table) -> pl.DataFrame:
+    """Two backends write half of the pages each, in one exported snapshot."""
 
     def half(connection: psycopg.Connection[Any], pages: str) -> pl.DataFrame:
         return parse_text(copy_text(connection, table, pages), table)
@@ -375,7 +365,7 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
     client="psycopg_parquet_stream",
 )
 def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """A Parquet file over the connection: no directory has to be shared with the server."""
+    """The server sends a Parquet file over the connection: no shared directory is needed."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     buffer = io.BytesIO()
     with connection.transaction(), connection.cursor() as cursor:

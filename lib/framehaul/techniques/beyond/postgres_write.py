@@ -1,7 +1,7 @@
-"""Dataframe to PostgreSQL, past what was published.
+"""Write a dataframe to PostgreSQL by techniques beyond the published ones.
 
 Every function takes an open connection, a `Table` and a frame, and returns when the rows are committed. Durability is
-the server's own throughout: no table is made unlogged, no commit relaxed.
+the server's: no table is unlogged, and no commit is asynchronous.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
-# one is empty text: PostgreSQL and Polars agree on that by default, and no text that somebody typed is taken for NULL.
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An unquoted empty field is NULL, a quoted
+# empty field is empty text. PostgreSQL and Polars agree on that by default, so that no text becomes NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
-
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
@@ -67,11 +66,11 @@ def copy_batches(
     batches: Iterable[pa.RecordBatch],
     options: str = "FORMAT binary",
 ) -> None:
-    """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before.
+    """Copy record batches in this schema; pgpq encodes rows while the server reads the rows before them.
 
-    Their values are in PostgreSQL's binary form and the columns go by their place; the transaction is the caller's, and
-    its text is UTF-8. Raises ValueError for lists of moments in a zone, and of UUIDs: an array says of what type its
-    elements are, and pgpq has neither.
+    Values are in PostgreSQL's binary form, and columns are matched by position. The caller begins the transaction and
+    sets its encoding to UTF-8. Raises ValueError for lists of moments with a zone and of UUIDs: a binary array names
+    the type of its elements, and pgpq has neither type.
     """
     refuse_uuid_lists(table, "pgpq")
     for column in table.columns:
@@ -88,9 +87,10 @@ def copy_batches(
 
 
 def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The frame in PostgreSQL's binary form, and its schema: a slice is converted while the server takes those before.
+    """Return a frame's schema and batches in PostgreSQL's binary form, converted a slice at a time.
 
-    The first is converted now, before anything is sent. Raises as `prepare` does, for others when they are asked for.
+    The first slice is converted now, before anything is sent, and later slices while the server reads their
+    predecessors. Raises as `prepare` does, for later slices when they are reached.
     """
     frame = in_table_order(frame, table)
 
@@ -109,9 +109,10 @@ def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Sche
     return first.schema, (batch for part in chain([first], map(convert, others)) for batch in part.to_batches())
 
 
-def copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Binary COPY of a frame, in a transaction of its own."""
-    schema, batches = in_slices(frame, table)
+def copy_binary(
+    connection: psycopg.Connection[Any], table: Table, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Copy record batches as `copy_batches` does, in a transaction."""
     with connection.transaction():
         connection.execute(UTF8)
         copy_batches(connection, table, schema, batches)
@@ -119,30 +120,18 @@ def copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.Dat
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
 def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """No Python object per value: Polars gives Arrow, pgpq encodes it."""
-    copy_binary(connection, table, frame)
+    """Polars gives Arrow, and pgpq encodes it without a Python object per value."""
+    copy_binary(connection, table, *in_slices(frame, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow")
 def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """No Python object per value where pandas has none: its text is Arrow already, pgpq encodes it."""
-    copy_binary(connection, table, frame)
-
-
-def copy_in_order(
-    connection: psycopg.Connection[Any], table: Table, content: pa.Table, rows: NDArray[np.int64]
-) -> None:
-    """Binary COPY of these rows, in a transaction of its own: some are picked while the server takes those before.
-
-    The content is in PostgreSQL's binary form.
-    """
-    with connection.transaction():
-        connection.execute(UTF8)
-        copy_batches(connection, table, content.schema, picked(content, rows))
+    """pgpq encodes the text of pandas, which is Arrow already, without a Python object per value."""
+    copy_binary(connection, table, *in_slices(frame, table))
 
 
 def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """These rows in their order, some at a time."""
+    """Yield these rows in their order, in batches that are gathered on demand."""
     for at in range(0, len(rows), STRETCH_ROWS):
         yield content.take(pa.array(rows[at : at + STRETCH_ROWS])).combine_chunks().to_batches()[0]
 
@@ -156,13 +145,15 @@ def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Tabl
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    copy_in_order(connection, table, *presorted(frame, table))
+    content, rows = presorted(frame, table)
+    copy_binary(connection, table, content.schema, picked(content, rows))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars."""
-    copy_in_order(connection, table, *presorted(frame, table))
+    """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
+    content, rows = presorted(frame, table)
+    copy_binary(connection, table, content.schema, picked(content, rows))
 
 
 @technique(
@@ -176,11 +167,11 @@ def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, fra
 def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
-    """Each connection copies one half of the key's range; when one fails the other's rows stay."""
+    """Each connection copies one half of the key's range; when one fails, the rows of the other stay."""
     content, rows = presorted(frame, table)
-    halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    halves = picked(content, rows[: len(rows) // 2]), picked(content, rows[len(rows) // 2 :])
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
+        list(pool.map(copy_binary, connections, (table, table), (content.schema, content.schema), halves))
 
 
 PRIMARY_KEY = """
@@ -193,21 +184,19 @@ SELECT conname, reloptions IS NULL AND reltablespace = 0 AND NOT indisreplident
 FROM pg_constraint JOIN pg_class ON pg_class.oid = conindid JOIN pg_index ON indexrelid = conindid
 WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """
-"""Its name, whether it is nothing but these columns, and what it is."""
+"""Name of a table's primary key, whether it has these columns and no other property, and its definition."""
 
 
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
+    """Drop the primary key, copy the frame, and build the key by one sort, in one transaction."""
     schema, batches = in_slices(frame, table)
     name = sql.Identifier(table.name)
     with connection.transaction():
         connection.execute(UTF8)
         found = connection.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
         if found is None or not found[1]:
-            there = f"the key {found[2]}" if found else "no primary key"
-            raise ValueError(
-                f"table {table.name} has {there}, and its rows {table.key}: it would become another, append"
-            )
+            has = f"the key {found[2]}" if found else "no primary key"
+            raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
         key = sql.Identifier(found[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
@@ -223,7 +212,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame
     requires=("key",),
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
+    """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     copy_then_build_key(connection, table, frame)
 
 
@@ -234,7 +223,7 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     requires=("key",),
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars."""
+    """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     copy_then_build_key(connection, table, frame)
 
 
@@ -244,7 +233,7 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     contract=LOCKED,
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""
+    """Write frozen rows, which need no later VACUUM FREEZE; raises ValueError for a table with rows."""
     schema, batches = in_slices(frame, table)
     with connection.transaction():
         connection.execute(UTF8)
@@ -255,19 +244,18 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
         copy_batches(connection, table, schema, batches, "FORMAT binary, FREEZE")
 
 
-# What psycopg's binary formats want in place of the text that a dataframe has.
+# Makers of the objects that psycopg's binary formats need in place of a dataframe's text.
 PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.UUID: UUID,
-    ColumnType.JSON: lambda text: Jsonb(text, dumps=str),
     ColumnType.IPV4: ip_address,
     ColumnType.IPV6: ip_address,
-    **dict.fromkeys(NESTED, lambda text: Jsonb(text, dumps=str)),
+    **dict.fromkeys((ColumnType.JSON, *NESTED), lambda text: Jsonb(text, dumps=str)),
     **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 
 
 def python_maker(column: Column) -> Callable[[Any], Any] | None:
-    """What makes of a value, or of a list of such, what psycopg takes for the column's type; None where it is that."""
+    """Return a function that makes psycopg's object of a value or a list; None where psycopg takes the value itself."""
     make = PYTHON.get(column.innermost.type)
     if make is None or column.type not in ARRAYS:
         return make
@@ -276,7 +264,7 @@ def python_maker(column: Column) -> Callable[[Any], Any] | None:
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
+    """Polars gives row tuples, and psycopg encodes each value."""
     made = [(at, make) for at, column in enumerate(table.columns) if (make := python_maker(column))]
     frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
@@ -293,10 +281,10 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
+    """The server parses a slice of the text while the next is written; the whole text is never in memory."""
     refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
     frame = prepare_rows(frame, table)
-    # Of an offset Polars writes hours and minutes, and those of long ago have seconds.
+    # Polars writes hours and minutes of an offset, and historical offsets have seconds.
     zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
     frame = frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC"))
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
@@ -308,12 +296,12 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
 
 
 def uuid_lists(table: Table) -> list[str]:
-    """The columns of lists of UUIDs."""
+    """Return the names of the columns that are lists of UUIDs."""
     return [name for name in table.columns_within(ColumnType.UUID) if name not in table.columns_of(ColumnType.UUID)]
 
 
 def refuse_uuid_lists(table: Table, driver: str) -> None:
-    """Raises ValueError for lists of UUIDs, whose binary form says that it is one of UUIDs."""
+    """Raise ValueError for lists of UUIDs: a binary array names the type of its elements."""
     if lists := uuid_lists(table):
         raise ValueError(
             f"column {lists[0]} is uuid[], which {driver} does not write: use psycopg, asyncpg, or ADBC into a "
@@ -323,7 +311,7 @@ def refuse_uuid_lists(table: Table, driver: str) -> None:
 
 @contextmanager
 def one_commit(connection: AdbcConnection) -> Iterator[Any]:
-    """A cursor whose work is committed at the end of the block, and undone where that fails."""
+    """Yield a cursor whose transaction is committed at the end of the block, and rolled back after an error."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
@@ -338,7 +326,7 @@ NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals h
 
 
 def ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Append a frame by ADBC's bulk ingest, in a transaction; UUIDs go as bytes, for which ADBC asks."""
+    """Append a frame by ADBC's bulk ingest, in a transaction; ADBC needs UUIDs as bytes."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(prepare(frame, table, "postgres"), table)
@@ -359,7 +347,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 
 
 def uuid_lists_as(table: Table, kind: str) -> str:
-    """The columns for a SELECT in which lists of UUIDs are cast."""
+    """Return the columns for a SELECT that casts lists of UUIDs to this type."""
     lists = uuid_lists(table)
     return ", ".join(
         f"{quoted}::{kind} AS {quoted}" if name in lists else quoted
@@ -373,9 +361,9 @@ def uuid_lists_as(table: Table, kind: str) -> str:
     requires=("key",),
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """A temporary table takes the rows, the server sorts them into the target: what one does to check them first.
+    """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key.
 
-    It has these columns alone: others of the target fill themselves, by default or number. Lists of UUIDs are of text.
+    It has the frame's columns only: other columns of the target get their defaults. Lists of UUIDs are lists of text.
     """
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(prepare(frame, table, "postgres"), table)
@@ -392,9 +380,20 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         )
 
 
+def insert_by_duckdb(
+    connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = ""
+) -> None:
+    """Insert a frame into a table of the attached `pg`, with an ON CONFLICT clause if one is given."""
+    content = with_documents(prepare(frame, table, "postgres"), table)
+    check_encoding(connection)
+    connection.register("frame", content)
+    rows = f"SELECT {table.postgres_columns} FROM frame"
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {conflict}")
+
+
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB's postgres extension scans the frame and copies it into the table.
+    """DuckDB's extension for PostgreSQL scans the frame and copies it into the table.
 
     https://duckdb.org/docs/stable/core_extensions/postgres
     """
@@ -402,11 +401,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
-    content = with_documents(prepare(frame, table, "postgres"), table)
-    check_encoding(connection)
-    connection.register("frame", content)
-    columns = table.postgres_columns
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({columns}) SELECT {columns} FROM frame")
+    insert_by_duckdb(connection, table, frame)
 
 
 @technique(
@@ -415,7 +410,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
     client="psycopg_parquet_stream",
 )
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """A Parquet file over the connection: no directory has to be shared with the server."""
+    """Send a Parquet file over the connection: no shared directory is needed."""
     buffer = io.BytesIO()
     pq.write_table(with_documents(with_uuid_bytes(prepare(frame, table, "postgres"), table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"

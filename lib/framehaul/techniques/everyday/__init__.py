@@ -1,1 +1,1 @@
-"""Called without having chosen a technique: `to_sql`, `write_database`, `read_sql`, `insert`, as manuals do."""
+"""The first calls that manuals of libraries show: `to_sql`, `write_database`, `read_sql`, `insert`."""

@@ -1,4 +1,4 @@
-"""ClickHouse to dataframe, by what people call first.
+"""Read a dataframe from ClickHouse by the calls that manuals show first.
 
 Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-driver")
 def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas' own reader over a SQLAlchemy connection.
+    """pandas reads rows over a SQLAlchemy connection.
 
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html, as `read_sql_query`: the other asks first whether
-    the query is the name of a table, over a second connection, and does not get over some names.
+    `read_sql` would first check over a second connection whether the query is a table's name, which fails for some
+    names: https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
     """
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     return pd.read_sql_query(query, connection)
@@ -34,27 +34,25 @@ def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, tab
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-connect")
 def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The same, by the dialect that clickhouse-connect brings.
+    """The connection uses the dialect of clickhouse-connect.
 
     https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     """
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    return pd.read_sql_query(query, connection)
+    return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
 def pandas_clickhouse_sqlalchemy_http_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The same, by the dialect that reads text with a tab between values, over HTTP.
+    """The connection uses the dialect that reads tab-separated text over HTTP.
 
     https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
     """
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    return pd.read_sql_query(query, connection)
+    return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
 def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars' own reader over a SQLAlchemy connection.
+    """Polars reads rows over a SQLAlchemy connection.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     """
@@ -64,12 +62,11 @@ def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection
 
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-connect")
 def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """The same, by the dialect that clickhouse-connect brings.
+    """The connection uses the dialect of clickhouse-connect.
 
     https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     """
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
-    return pl.read_database(query, connection)
+    return polars_clickhouse_sqlalchemy_read_database(connection, table)
 
 
 @technique(
@@ -78,7 +75,7 @@ def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Co
     client="clickhouse_driver_numpy",
 )
 def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
-    """clickhouse-driver makes arrays of numpy from native blocks; it gives names of its own to columns.
+    """clickhouse-driver makes numpy arrays of native blocks; it renames columns, which get their names back.
 
     https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
     """
@@ -89,7 +86,7 @@ def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, t
 
 @technique(family="row_fetch", label="clickhouse-connect query, rows -> Polars dataframe")
 def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFrame:
-    """clickhouse-connect gives tuples, Polars builds columns from them.
+    """clickhouse-connect returns tuples, and Polars builds columns from them.
 
     https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     """
@@ -99,7 +96,7 @@ def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFram
 
 @technique(family="http_native", label="Ibis to_pandas", client="ibis_clickhouse")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
-    """Ibis has clickhouse-connect's `query_df` make the frame, and converts its columns.
+    """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns.
 
     https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     """
@@ -109,7 +106,7 @@ def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFra
 
 @technique(family="http_native", label="Ibis to_polars", client="ibis_clickhouse")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
-    """Ibis makes Arrow of the objects that clickhouse-connect makes of native blocks, and Polars takes that.
+    """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over.
 
     https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     """

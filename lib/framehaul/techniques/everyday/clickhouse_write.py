@@ -1,4 +1,4 @@
-"""Dataframe to ClickHouse, by what people call first.
+"""Write a dataframe to ClickHouse by the calls that manuals show first.
 
 Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, and clickhouse-driver makes native blocks of them.
 
-    https://clickhouse-sqlalchemy.readthedocs.io/. Raises ValueError for a name with a percent sign, which its dialect
-    doubles and then does not find.
+    Raises ValueError for a name with a percent sign, which the dialect doubles and then does not find.
+    https://clickhouse-sqlalchemy.readthedocs.io/
     """
     if "%" in table.name:
         raise ValueError(f"table {table.name}: clickhouse-sqlalchemy finds no table with % in its name: rename it")
@@ -46,7 +46,7 @@ def pandas_clickhouse_connect_sqlalchemy_to_sql(
 
 @technique(family="native_columnar", label="clickhouse-driver rows from Polars")
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
-    """clickhouse-driver makes native blocks of tuples.
+    """clickhouse-driver makes native blocks of row tuples.
 
     https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
     """
@@ -59,18 +59,18 @@ def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table
     client="clickhouse_driver_numpy",
 )
 def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
-    """clickhouse-driver makes native blocks of numpy's arrays.
+    """clickhouse-driver makes native blocks of numpy arrays.
 
-    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support; its `insert_dataframe` writes
-    numbers into the arrays in place of UUIDs, which those of pandas 3 do not allow: so these are copies.
+    They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
+    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
     """
-    columns = [_copied(frame[name]) for name in table.column_names]
+    columns = [copied(frame[name]) for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
 
 @technique(family="http_native", label="clickhouse-connect insert of rows from Polars")
 def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.DataFrame) -> None:
-    """clickhouse-connect makes native blocks of tuples.
+    """clickhouse-connect makes native blocks of row tuples.
 
     https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     """
@@ -79,7 +79,7 @@ def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.Dat
 
 @technique(family="http_native", label="Ibis insert from Pandas", client="ibis_clickhouse")
 def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
-    """Ibis gives a pandas frame to clickhouse-connect's `insert_df`.
+    """Ibis passes a pandas frame to clickhouse-connect's `insert_df`.
 
     https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     """
@@ -88,16 +88,16 @@ def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFr
 
 @technique(family="arrow", label="Ibis insert of Arrow from Polars", client="ibis_clickhouse")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
-    """Ibis gives Arrow to clickhouse-connect's `insert_arrow`.
+    """Ibis passes Arrow to clickhouse-connect's `insert_arrow`.
 
-    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert; of Polars' own frame it makes
-    an external table, whose columns' names it does not quote.
+    From a Polars frame it would make an external table, whose column names it does not quote.
+    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     """
     backend.insert(table.name, frame.to_arrow())
 
 
-def _copied(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
-    """The values, with None in place of pandas' missing ones, which the driver does not know."""
+def copied(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of the values, with None in place of pandas' missing values, which the driver does not support."""
     if pd.api.types.is_numeric_dtype(column) and not column.hasnans:
         return column.to_numpy(copy=True)
     return column.astype(object).where(column.notna(), None).to_numpy(copy=True)

@@ -1,4 +1,4 @@
-"""PostgreSQL to dataframe, by what people call first.
+"""Read a dataframe from PostgreSQL by the calls that manuals show first.
 
 Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import adbc_driver_postgresql.dbapi
 import pandas as pd
 import polars as pl
 import sqlalchemy
+from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import table_by_ibis
@@ -24,7 +24,7 @@ BATCH_ROWS = 10_000
 
 @technique(family="convenience", label="pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas makes a frame of every so many rows, which stay on the server until they are asked for.
+    """pandas fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk.
 
     https://pandas.pydata.org/docs/user_guide/io.html#querying
     """
@@ -35,7 +35,7 @@ def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: 
 
 @technique(family="convenience", label='pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
 def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The same rows, of which pandas makes columns of Arrow.
+    """pandas makes Arrow-backed columns of the same rows.
 
     https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     """
@@ -45,7 +45,7 @@ def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table:
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over psycopg2")
 def pandas_sqlalchemy_psycopg2_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The same rows, by psycopg2.
+    """psycopg2 fetches the same rows.
 
     https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     """
@@ -54,8 +54,8 @@ def pandas_sqlalchemy_psycopg2_read_sql(connection: sqlalchemy.Connection, table
 
 
 @technique(family="arrow", label="pandas.read_sql over ADBC")
-def pandas_adbc_read_sql(connection: adbc_driver_postgresql.dbapi.Connection, table: Table) -> pd.DataFrame:
-    """ADBC gives Arrow, of which pandas makes columns without objects of Python.
+def pandas_adbc_read_sql(connection: AdbcConnection, table: Table) -> pd.DataFrame:
+    """ADBC returns Arrow, of which pandas makes columns without Python objects.
 
     https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     """
@@ -65,7 +65,7 @@ def pandas_adbc_read_sql(connection: adbc_driver_postgresql.dbapi.Connection, ta
 
 @technique(family="convenience", label="polars.read_database in batches, a cursor on the server, SQLAlchemy")
 def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars makes a frame of every so many rows, which stay on the server until they are asked for.
+    """Polars fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     """
@@ -75,8 +75,8 @@ def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Tab
 
 
 @technique(family="arrow", label="polars.read_database over ADBC")
-def polars_adbc_read_database(connection: adbc_driver_postgresql.dbapi.Connection, table: Table) -> pl.DataFrame:
-    """ADBC gives Arrow, which Polars takes as it is.
+def polars_adbc_read_database(connection: AdbcConnection, table: Table) -> pl.DataFrame:
+    """ADBC returns Arrow, which Polars takes over.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     """
@@ -86,7 +86,7 @@ def polars_adbc_read_database(connection: adbc_driver_postgresql.dbapi.Connectio
 
 @technique(family="arrow", label='polars.read_database_uri with engine="connectorx"')
 def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFrame:
-    """Polars gives the address to ConnectorX.
+    """Polars passes the address to ConnectorX, which connects and returns Arrow.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
     """
@@ -96,7 +96,7 @@ def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFr
 
 @technique(family="arrow", label='polars.read_database_uri with engine="adbc"')
 def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
-    """Polars gives the address to ADBC, and takes its Arrow as it is.
+    """Polars passes the address to ADBC, which connects and returns Arrow.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
     """
@@ -106,7 +106,7 @@ def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
 
 @technique(family="row_fetch", label="Ibis to_pandas", client="ibis_postgres")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
-    """Ibis has psycopg fetch all rows, and pandas make columns of them.
+    """psycopg fetches all rows for Ibis, and pandas makes columns of them.
 
     https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     """
@@ -116,7 +116,7 @@ def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFra
 
 @technique(family="row_fetch", label="Ibis to_polars", client="ibis_postgres")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
-    """Ibis has psycopg fetch rows from a cursor on the server, makes Arrow of them, and Polars takes that.
+    """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over.
 
     https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     """

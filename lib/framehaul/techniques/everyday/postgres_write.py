@@ -1,4 +1,4 @@
-"""Dataframe to PostgreSQL, by what people call first.
+"""Write a dataframe to PostgreSQL by the calls that manuals show first.
 
 Every function takes an open connection, a `Table` and a frame, and returns when the rows are committed.
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import adbc_driver_postgresql.dbapi
 import asyncpg
 import pandas as pd
 import polars as pl
 import psycopg
 import psycopg2.extensions
 import sqlalchemy
+from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from pandas.io.sql import SQLTable
 from psycopg2.extras import execute_values
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     import ibis
 
 CHUNK_ROWS = 1000
-"""Of a statement with all its VALUES: PostgreSQL has 65,535 parameters, https://www.postgresql.org/docs/18/limits.html"""
+"""The rows of a statement with all its VALUES.
+
+PostgreSQL has at most 65,535 parameters: https://www.postgresql.org/docs/18/limits.html
+"""
 
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg")
@@ -37,18 +40,16 @@ def pandas_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, fr
 
     https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     """
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table))
+    append_by_sqlalchemy(connection, table, frame)
 
 
 @technique(family="insert_rows", label="pandas.to_sql with chunksize, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql_chunks(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """The same, a chunk at a time: its rows become objects of Python when those before are sent.
+    """Each chunk's rows become Python objects after the previous chunk was sent.
 
     https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
     """
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table), chunksize=CHUNK_ROWS)
+    append_by_sqlalchemy(connection, table, frame, chunksize=CHUNK_ROWS)
 
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg2")
@@ -57,26 +58,33 @@ def pandas_sqlalchemy_psycopg2_to_sql(connection: sqlalchemy.Connection, table: 
 
     https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
     """
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table))
+    append_by_sqlalchemy(connection, table, frame)
 
 
 @technique(family="insert_rows", label='pandas.to_sql with method="multi", SQLAlchemy over psycopg')
 def pandas_sqlalchemy_to_sql_multi(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas makes statements of many VALUES by itself.
+    """pandas itself makes statements of many VALUES.
 
     https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
     """
     rows = min(CHUNK_ROWS, 65_535 // len(table.columns))
+    append_by_sqlalchemy(connection, table, frame, method="multi", chunksize=rows)
+
+
+def append_by_sqlalchemy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
+    """Append a frame with `pandas.to_sql`, in a transaction."""
     with connection.begin():
-        frame.to_sql(
-            table.name, connection, if_exists="append", index=False, dtype=_types(table), method="multi", chunksize=rows
-        )
+        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=uuid_types(table), **options)
+
+
+def uuid_types(table: Table) -> dict[str, Any]:
+    """Return SQLAlchemy's type for columns of UUIDs, which pandas would send as VARCHAR."""
+    return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))
 
 
 @technique(family="copy_text", label="pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql_copy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to a function of ours, which writes them as CSV into COPY.
+    """pandas gives rows to a function, which writes them as CSV into COPY.
 
     https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2.
     """
@@ -99,12 +107,13 @@ def copy_rows(
 
 
 @technique(family="arrow", label="pandas.to_sql over ADBC")
-def pandas_adbc_to_sql(connection: adbc_driver_postgresql.dbapi.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas makes Arrow of the frame, and ADBC copies that; UUIDs go as bytes, for which ADBC asks.
+def pandas_adbc_to_sql(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas makes Arrow of the frame, and ADBC copies it; ADBC needs UUIDs as bytes.
 
     https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     """
-    raw = {name: frame[name].map(_uuid_bytes, na_action="ignore") for name in table.columns_of(ColumnType.UUID)}
+    uuids = table.columns_of(ColumnType.UUID)
+    raw = {name: frame[name].map(lambda text: UUID(text).bytes, na_action="ignore") for name in uuids}
     frame.assign(**raw).to_sql(table.name, connection, if_exists="append", index=False)
     connection.commit()
 
@@ -115,25 +124,26 @@ def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: T
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
     """
+    options = {"dtype": uuid_types(table)}
     with connection.begin():
-        frame.write_database(
-            table.postgres_name, connection, if_table_exists="append", engine_options={"dtype": _types(table)}
-        )
+        frame.write_database(table.postgres_name, connection, if_table_exists="append", engine_options=options)
 
 
 @technique(family="arrow", label="polars.write_database over ADBC")
-def polars_adbc_write_database(
-    connection: adbc_driver_postgresql.dbapi.Connection, table: Table, frame: pl.DataFrame
-) -> None:
-    """Polars gives its Arrow to ADBC, which copies it; UUIDs go as bytes, for which ADBC asks.
+def polars_adbc_write_database(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars gives its Arrow to ADBC, which copies it; ADBC needs UUIDs as bytes.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
     """
     uuids = pl.col(table.columns_of(ColumnType.UUID))
-    frame.with_columns(uuids.str.replace_all("-", "", literal=True).str.decode("hex")).write_database(
-        table.postgres_name, connection, if_table_exists="append", engine="adbc"
-    )
+    content = frame.with_columns(uuids.str.replace_all("-", "", literal=True).str.decode("hex"))
+    content.write_database(table.postgres_name, connection, if_table_exists="append", engine="adbc")
     connection.commit()
+
+
+def insert_into(table: Table) -> str:
+    """Return the beginning of an INSERT for drivers whose placeholder is `%s`: percent signs in names are doubled."""
+    return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
 
 
 @technique(family="insert_rows", label="psycopg executemany from Polars rows")
@@ -142,20 +152,18 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
 
     https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     """
-    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
-    statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
+    statement = f"{insert_into(table)} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(statement.encode(), frame.iter_rows())
 
 
 @technique(family="insert_rows", label="psycopg pipeline of INSERTs, prepared, from Polars rows")
 def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """A statement for each row, of which nobody waits for the answer before the next is sent.
+    """psycopg sends a prepared statement for each row, without waiting for results in between.
 
     https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     """
-    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
-    statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
+    statement = f"{insert_into(table)} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.pipeline():
         for row in frame.iter_rows():
             connection.execute(statement.encode(), row, prepare=True)
@@ -163,17 +171,15 @@ def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, f
 
 @technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest from Polars columns")
 def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """One statement with an array for each column.
+    """psycopg sends one statement with an array for each column.
 
     https://www.postgresql.org/docs/18/functions-array.html
     """
     refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
-    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
     arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
+    statement = f"{insert_into(table)} SELECT * FROM unnest({arrays})"
     with connection.transaction():
-        connection.execute(
-            f"{into} SELECT * FROM unnest({arrays})".encode(), [frame[name].to_list() for name in table.column_names]
-        )
+        connection.execute(statement.encode(), [frame[name].to_list() for name in table.column_names])
 
 
 @technique(family="insert_rows", label="asyncpg executemany from Polars rows")
@@ -183,22 +189,20 @@ async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table:
     https://magicstack.github.io/asyncpg/current/api/index.html#asyncpg.connection.Connection.executemany
     """
     values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
-    await connection.executemany(
-        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) VALUES ({values})", frame.rows()
-    )
+    statement = f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) VALUES ({values})"
+    await connection.executemany(statement, frame.rows())
 
 
 @technique(family="insert_rows", label="psycopg2 execute_values from Polars rows")
 def polars_psycopg2_execute_values(
     connection: psycopg2.extensions.connection, table: Table, frame: pl.DataFrame
 ) -> None:
-    """psycopg2 makes statements of so many rows each, with all values in their text.
+    """psycopg2 makes statements of a thousand rows each, with all values in their text.
 
     https://www.psycopg.org/docs/extras.html#psycopg2.extras.execute_values
     """
-    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
     with connection, connection.cursor() as cursor:
-        execute_values(cursor, f"{into} VALUES %s", frame.iter_rows(), page_size=CHUNK_ROWS)
+        execute_values(cursor, f"{insert_into(table)} VALUES %s", frame.iter_rows(), page_size=CHUNK_ROWS)
 
 
 @technique(family="insert_rows", label="SQLAlchemy Core insert of dictionaries from Polars, over psycopg")
@@ -215,34 +219,25 @@ def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Tabl
 
 @technique(family="insert_rows", label="Ibis insert from Pandas", client="ibis_postgres")
 def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
-    """Ibis has psycopg insert rows into a temporary table, one by one, and the server inserts those.
+    """Ibis has psycopg insert rows into a temporary table, one by one, which the server copies into the table.
 
-    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert; without the table's types it
-    would insert UUIDs as text, which PostgreSQL refuses.
+    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     """
-    _insert_by_ibis(backend, table, frame)
+    insert_by_ibis(backend, table, frame)
 
 
 @technique(family="insert_rows", label="Ibis insert from Polars", client="ibis_postgres")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
-    """The same: of either frame Ibis makes Arrow, and dictionaries of that.
+    """Ibis makes Arrow of either frame, dictionaries of it, and inserts them as it does from pandas.
 
     https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     """
-    _insert_by_ibis(backend, table, frame)
+    insert_by_ibis(backend, table, frame)
 
 
-def _insert_by_ibis(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame | pl.DataFrame) -> None:
+def insert_by_ibis(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame | pl.DataFrame) -> None:
+    """Insert a frame with the table's types; without them UUIDs would be text, which PostgreSQL rejects."""
     import ibis
 
     types = backend.table(table.name).schema()
     backend.insert(table.name, ibis.memtable(frame, schema={name: types[name] for name in frame.columns}))
-
-
-def _uuid_bytes(text: str) -> bytes:
-    return UUID(text).bytes
-
-
-def _types(table: Table) -> dict[str, Any]:
-    """What pandas has to be told of a table that is there: it takes UUIDs for VARCHAR, which PostgreSQL refuses."""
-    return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))

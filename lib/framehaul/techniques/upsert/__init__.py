@@ -1,1 +1,1 @@
-"""Rows that are there already: inserted where their key is new, updated where it is there; a function a way."""
+"""Upserts: rows with a new key are inserted, and rows with an existing key are updated."""

@@ -25,8 +25,10 @@ from framehaul.techniques.contract import (
     UPSERT_PATCHED,
 )
 from framehaul.techniques.prepare import prepare
-from framehaul.techniques.registry import technique
-from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
+from framehaul.techniques.upsert.rows import SIGN, check_keys, upsert, without_key
+
+PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
+"""The engine and settings that lightweight updates need."""
 
 
 def keys(table: Table) -> str:
@@ -45,11 +47,14 @@ def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
 
 
 @contextmanager
-def staging_table(connection: HttpConnection, table: Table, definition: str) -> Iterator[Table]:
-    """Create a staging table for the block, with a unique name; a client that is killed leaves it."""
+def staging_table(connection: HttpConnection, table: Table, engine: str = "") -> Iterator[Table]:
+    """Create a staging table for the block, with a unique name and the table's engine or another.
+
+    A client that is killed leaves it.
+    """
     # joinGet reads a dot as the end of a database name, in quotes as well.
     staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
-    run(connection, f"CREATE TABLE {staging.clickhouse_name} {definition}")
+    run(connection, f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}")
     try:
         yield staging
     finally:
@@ -57,36 +62,31 @@ def staging_table(connection: HttpConnection, table: Table, definition: str) -> 
 
 
 @contextmanager
-def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, definition: str) -> Iterator[Table]:
+def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, engine: str = "") -> Iterator[Table]:
     """Create a staging table with the frame in it."""
     check_keys(frame, table)
     content = prepare(frame, table, "clickhouse")
-    with staging_table(connection, table, definition) as staging:
+    with staging_table(connection, table, engine) as staging:
         insert_arrow(connection, staging, content)
         yield staging
-
-
-def like(table: Table, engine: str = "") -> str:
-    """Return a definition with the columns of a table, and its engine or another."""
-    return f"AS {table.clickhouse_name}{f' ENGINE = {engine}' if engine else ''}"
 
 
 def insert_staged(connection: HttpConnection, table: Table, staging: Table, condition: str = "1") -> None:
     """Insert the rows of a staging table."""
     columns = table.clickhouse_columns
-    run(
-        connection,
-        f"INSERT INTO {table.clickhouse_name} ({columns}) SELECT {columns} FROM {staging.clickhouse_name} "
-        f"WHERE {condition}",
-    )
+    rows = f"SELECT {columns} FROM {staging.clickhouse_name} WHERE {condition}"
+    run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}) {rows}")
 
 
-@technique(
-    family="arrow", label="http.client INSERT into a ReplacingMergeTree, read with FINAL", contract=UPSERT_BLOCKS,
-    engine="ReplacingMergeTree", final=True, requires=("key",),
-)  # fmt: skip
+@upsert(
+    "arrow",
+    "http.client INSERT into a ReplacingMergeTree, read with FINAL",
+    UPSERT_BLOCKS,
+    engine="ReplacingMergeTree",
+    final=True,
+)
 def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Rows are only added: of those with one sorting key the last one counts, for who reads with FINAL.
+    """Insert all rows; reads with FINAL return the last row of each key.
 
     https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
     """
@@ -94,42 +94,41 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-@technique(
-    family="arrow", label="http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
-    contract=UPSERT_BLOCKS, engine="ReplacingMergeTree", requires=("key",),
-)  # fmt: skip
+@upsert(
+    "arrow",
+    "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
+    UPSERT_BLOCKS,
+    engine="ReplacingMergeTree",
+)
 def polars_http_client_replacing_optimized(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Each partition is merged into one part: then who reads without FINAL is right as well, until the next upsert.
+    """Insert all rows and merge each partition into one part: reads need no FINAL until the next upsert.
 
     https://clickhouse.com/docs/sql-reference/statements/optimize
     """
-    check_keys(frame, table)
-    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
+    polars_http_client_replacing(connection, table, frame)
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 
-@technique(family="arrow", label="http.client all rows into a new table, then EXCHANGE TABLES",
-           contract=UPSERT_EXCHANGED, requires=("key",))  # fmt: skip
+@upsert("arrow", "http.client all rows into a new table, then EXCHANGE TABLES", UPSERT_EXCHANGED)
 def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Readers see the table as it was until it is, at once, the new one.
+    """Write all rows into a new table, then exchange it for the old one: readers see either of them.
 
     https://clickhouse.com/docs/sql-reference/statements/exchange
     """
-    with staged(connection, table, frame, like(table)) as new:
+    with staged(connection, table, frame) as new:
         old = f"SELECT * FROM {table.clickhouse_name} WHERE {with_keys_of(table, new, 'NOT IN')}"
         run(connection, f"INSERT INTO {new.clickhouse_name} {old}")
         run(connection, f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}")
 
 
-@technique(family="arrow", label="http.client partitions made anew, then REPLACE PARTITION",
-           contract=UPSERT_PARTITIONS, requires=("key",))  # fmt: skip
+@upsert("arrow", "http.client partitions made anew, then REPLACE PARTITION", UPSERT_PARTITIONS)
 def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Only partitions that the frame has rows of are written anew; each is replaced at once, one after another.
+    """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another.
 
     Raises ValueError where a key of the frame is in another partition of the table: then both rows would stay.
     https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
     """
-    with staged(connection, table, frame, like(table)) as new:
+    with staged(connection, table, frame) as new:
         old, parts = table.clickhouse_name, f"SELECT DISTINCT _partition_id FROM {new.clickhouse_name}"
         elsewhere = f"_partition_id NOT IN ({parts}) AND {with_keys_of(table, new)}"
         if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):
@@ -142,24 +141,18 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
             run(connection, f"ALTER TABLE {old} REPLACE PARTITION ID {part} FROM {new.clickhouse_name}")
 
 
-PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
-"""The engine and settings that lightweight updates need."""
-
-
-@technique(
-    family="arrow", label="http.client lightweight UPDATE of what is there, INSERT of what is new",
-    contract=UPSERT_PATCHED, requires=("key",), engine=PATCHED,
-)  # fmt: skip
+@upsert(
+    "arrow", "http.client lightweight UPDATE of what is there, INSERT of what is new", UPSERT_PATCHED, engine=PATCHED
+)
 def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """What changes is written as a patch part, which every read applies until a merge has.
+    """Write changed values as a patch part, which every read applies until it is merged, then insert new rows.
 
-    An UPDATE takes values of another table from one of the engine Join alone.
+    An UPDATE reads values of another table only from the engine Join.
     https://clickhouse.com/docs/sql-reference/statements/update
     """
-    joined = like(table, f"Join(ANY, LEFT, {keys(table)})")
     with (
-        staged(connection, table, frame, like(table, "Memory")) as staging,
-        staging_table(connection, table, joined) as join,
+        staged(connection, table, frame, "ENGINE = Memory") as staging,
+        staging_table(connection, table, f"ENGINE = Join(ANY, LEFT, {keys(table)})") as join,
     ):
         if without_key(table):
             insert_staged(connection, join, staging)
@@ -168,55 +161,52 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
                 f"{quote_clickhouse_text(column)}, {keys(table)})"
                 for column in without_key(table)
             )
-            run(
-                connection, f"UPDATE {table.clickhouse_name} SET {changed} WHERE {with_keys_of(table, staging)}",
-                enable_lightweight_update=1,
-            )  # fmt: skip
+            update = f"UPDATE {table.clickhouse_name} SET {changed} WHERE {with_keys_of(table, staging)}"
+            run(connection, update, enable_lightweight_update=1)
         insert_staged(connection, table, staging, with_keys_of(table, table, "NOT IN"))
 
 
 def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str) -> None:
-    """Delete the rows with these keys, in this mode, then insert all rows."""
-    with staged(connection, table, frame, like(table, "Memory")) as staging:
-        run(
-            connection, f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}",
-            lightweight_delete_mode=mode, lightweight_deletes_sync=2, enable_lightweight_update=1,
-        )  # fmt: skip
+    """Delete the rows with the frame's keys, in a `lightweight_delete_mode`, then insert all rows."""
+    with staged(connection, table, frame, "ENGINE = Memory") as staging:
+        delete = f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}"
+        run(connection, delete, lightweight_delete_mode=mode, lightweight_deletes_sync=2, enable_lightweight_update=1)
         insert_staged(connection, table, staging)
 
 
-@technique(family="arrow", label="http.client lightweight DELETE of what is there, INSERT of all",
-           contract=UPSERT_DELETED, requires=("key",))  # fmt: skip
+@upsert("arrow", "http.client lightweight DELETE of what is there, INSERT of all", UPSERT_DELETED)
 def polars_http_client_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """A mutation masks the rows that are there, then all are added; in between they are missing.
+    """Mask existing rows by a mutation, then insert all; between the two they are missing.
 
     https://clickhouse.com/docs/guides/developer/lightweight-delete
     """
     delete_and_insert(connection, table, frame, "alter_update")
 
 
-@technique(family="arrow", label="http.client lightweight DELETE by a patch part, INSERT of all",
-           contract=UPSERT_DELETED, requires=("key",), engine=PATCHED)  # fmt: skip
+@upsert("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", UPSERT_DELETED, engine=PATCHED)
 def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """As before, and nobody waits for a mutation.
+    """Mask existing rows by a patch part, which needs no mutation, then insert all.
 
     https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
     """
     delete_and_insert(connection, table, frame, "lightweight_update_force")
 
 
-@technique(
-    family="arrow", label="http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
-    contract=UPSERT_DELETED, engine=f"CollapsingMergeTree({SIGN})", final=True,
-    requires=("key",),
-)  # fmt: skip
+@upsert(
+    "arrow",
+    "http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
+    UPSERT_DELETED,
+    engine=f"CollapsingMergeTree({SIGN})",
+    final=True,
+)
 def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """A row is taken back by another with the sign -1, in an INSERT of its own: within one block both would go.
+    """Cancel each existing row by a row with the sign -1, then insert all rows.
 
+    The two are separate INSERTs, because within one block both rows would be removed.
     https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
     """
     columns = table.clickhouse_columns
-    with staged(connection, table, frame, like(table, "Memory")) as staging:
+    with staged(connection, table, frame, "ENGINE = Memory") as staging:
         rows = f"SELECT {columns}, -1 FROM {table.clickhouse_name} FINAL WHERE {with_keys_of(table, staging)}"
         run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}, {SIGN}) {rows}")
         insert_staged(connection, table, staging)

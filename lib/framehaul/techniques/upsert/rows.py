@@ -1,4 +1,4 @@
-"""The checks of keys that all upserts share, and the tables that upserts need."""
+"""The decorator of upserts, their checks of keys, and the tables that they need."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from ipaddress import IPv6Address
+from typing import Any
 
 import polars as pl
 
 from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote_postgres
-from framehaul.techniques.registry import Technique
+from framehaul.techniques.contract import Contract
+from framehaul.techniques.registry import Technique, technique
 
 SIGN = "framehaul_sign"
 """The sign column of a CollapsingMergeTree; 1 by default, -1 cancels a row."""
@@ -21,19 +23,26 @@ MOST_LETTERS = 40
 """Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
 
 
-def mapped(one_text: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
+def upsert[F: Callable[..., Any]](
+    family: str, label: str, contract: Contract, *, engine: str = "", final: bool = False
+) -> Callable[[F], F]:
+    """Register an upsert as `technique` does; its table needs a key."""
+    return technique(family=family, label=label, contract=contract, engine=engine, final=final, requires=("key",))
+
+
+def mapped(canonical: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
     """Return an expression with one text per value; invalid text stays, and is rejected when it is prepared."""
 
-    def tried(text: str) -> str:
+    def convert(text: str) -> str:
         try:
-            return one_text(text)
+            return canonical(text)
         except ValueError:
             return text
 
-    return lambda column: column.map_elements(tried, pl.String)
+    return lambda column: column.map_elements(convert, pl.String)
 
 
-ONE_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
+CANONICAL_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
     ColumnType.UUID: lambda column: column.str.to_lowercase(),
     ColumnType.IPV6: mapped(lambda text: IPv6Address(text).exploded),
     ColumnType.JSON: mapped(
@@ -46,9 +55,8 @@ ONE_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
 
 def as_compared(keys: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the columns of a key with equal values as equal text."""
-    written = [one for one in table.columns if one.name in keys.columns and one.type in ONE_TEXT]
-    texts = [one for one in written if keys[one.name].dtype == pl.String]
-    return keys.with_columns(ONE_TEXT[one.type](pl.col(one.name)) for one in texts)
+    texts = [one for one in table.columns if one.type in CANONICAL_TEXT and keys.schema.get(one.name) == pl.String]
+    return keys.with_columns(CANONICAL_TEXT[one.type](pl.col(one.name)) for one in texts)
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
@@ -58,13 +66,12 @@ def check_keys(frame: pl.DataFrame, table: Table) -> None:
     """
     if not table.key:
         raise ValueError(f"table {table.name} has no key: say which columns tell its rows apart")
-    floats = [column.name for column in table.columns if column.name in table.key and column.type in FLOATS]
-    if floats:
+    if floats := [name for name in table.columns_of(*FLOATS) if name in table.key]:
         raise ValueError(f"column {floats[0]} is a float, and NaN equals itself on some servers only: make it no key")
     keys = frame.select(table.key)
     for name in table.key:
-        if keys[name].null_count():
-            raise ValueError(f"column {name} is part of the key, and {keys[name].null_count():,} values are NULL")
+        if nulls := keys[name].null_count():
+            raise ValueError(f"column {name} is part of the key, and {nulls:,} values are NULL")
     if len(keys) and (repeated := as_compared(keys, table).is_duplicated()).any():
         first = keys.row(int(repeated.arg_max() or 0))
         raise ValueError(f"{int(repeated.sum()):,} rows share their key with another, first {first}: keep one of each")
