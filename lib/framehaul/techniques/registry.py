@@ -1,4 +1,4 @@
-"""The registry of techniques: their names, and the records that follow from them."""
+"""The registry of techniques, whose records follow from their modules and names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from framehaul.techniques.contract import APPEND, Contract
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
-"""`batches` are record batches, one after the other; `none` is for baselines, which have no dataframe."""
+"""`batches` are record batches; `none` is for baselines, which have no dataframe."""
 Registered = Literal["published", "beyond", "everyday", "baseline"]
-"""Published, faster or better than published, the first call of a library's documentation, or the server alone."""
+"""Published; faster or safer than published; the first call in a library's documentation; the server alone."""
 Origin = Literal[Registered, "streamed", "upsert"]
-"""Also a move in bounded memory, and an upsert."""
+"""`streamed` moves rows in bounded memory."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
-"""Display names."""
+"""Display names of databases."""
 DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",
@@ -45,9 +45,9 @@ DRIVERS = {
     "chdb": "chDB",
     "ibis": "Ibis",
 }
-"""Drivers by their part of a technique's name, with display names."""
+"""Display names of drivers, by their part of a technique's name."""
 CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
-"""Drivers that connect within the call that moves rows, on the clock."""
+"""Drivers that connect on the clock, within the call that moves rows."""
 
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 REQUIREMENTS: dict[Requirement, str] = {
@@ -55,16 +55,16 @@ REQUIREMENTS: dict[Requirement, str] = {
     "pg_parquet": "a server with the extension pg_parquet",
     "shared_directory": "a directory that client and server both reach",
     "adbc_clickhouse": "ADBC's driver for ClickHouse (`make tools`, or `dbc install clickhouse`)",
-    "empty_table": "a table that is empty or may be replaced, and nobody else's meanwhile",
+    "empty_table": "a table that is empty or may be replaced, and that nobody else uses",
 }
-"""What a technique may need in addition to a server and the packages that it imports."""
+"""The requirements of techniques, except a server and the packages that they import."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
     "psycopg_parquet_stream": ("pg_parquet",),
     "adbc_clickhouse": ("adbc_clickhouse",),
 }
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
-"""Clients of drivers without a client of their name: pgpq only encodes, the others connect themselves."""
+"""Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -83,12 +83,12 @@ FAMILIES = {
     "engine": "query engine's connector",
     "server": "server alone",
 }
-"""Families of techniques: the transport and the shape of the payload."""
+"""Display names of families: the transport and the shape of the payload."""
 
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique and its record; `function` is code that a reader can paste."""
+    """A technique and its record; a reader can paste the code of `function`."""
 
     function: Callable[..., Any]
     database: Database
@@ -96,7 +96,7 @@ class Technique:
     frame: Frame
     driver: str
     client: str
-    """The open client that the function takes, a key of `clients.CLIENTS`."""
+    """The open client that the function takes, by its key in `clients.CLIENTS`."""
     family: str
     label: str
     origin: Origin
@@ -118,12 +118,12 @@ class Technique:
 
     @property
     def name(self) -> str:
-        """`frame_driver_method`, unique for its database and direction."""
+        """Return `frame_driver_method`, which is unique for its database and direction."""
         return self.function.__name__
 
     @property
     def key(self) -> Key:
-        """Identify the technique in results, by the columns `statistics.NAMES`."""
+        """Return the technique's key in results, as in the columns `statistics.NAMES`."""
         return self.database, self.direction, self.name
 
 
@@ -132,7 +132,7 @@ _TECHNIQUES: dict[Key, Technique] = {}
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
-    """Return the kind of frame and the driver in a technique's name; raises ValueError for a name without them."""
+    """Return the frame and the driver in a technique's name; raises ValueError for a name without them."""
     frame, _, rest = name.partition("_")
     drivers = [driver for driver in DRIVERS if rest.startswith(f"{driver}_")]
     if frame not in get_args(Frame) or not drivers:
@@ -153,8 +153,8 @@ def technique[F: Callable[..., Any]](
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A write without a contract appends.
-    Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
+    A write without a contract appends. Raises ValueError for an unknown family, a name that is already registered, or
+    a name that does not have the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
@@ -168,8 +168,9 @@ def technique[F: Callable[..., Any]](
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
         terms = (contract or APPEND[database]) if direction == "write" else None
-        needed: list[Requirement] = [*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ())]
-        needed += ["empty_table"] if terms and terms.kind == "bulk_load" else []
+        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()))
+        if terms and terms.kind == "bulk_load":
+            needs = (*needs, "empty_table")
         _TECHNIQUES[key] = Technique(
             function,
             *key[:2],
@@ -179,11 +180,11 @@ def technique[F: Callable[..., Any]](
             family,
             label,
             cast("Origin", origin),
-            contract=terms,
-            connections=connections,
-            requires=tuple(needed),
-            engine=engine,
-            final=final,
+            terms,
+            connections,
+            needs,
+            engine,
+            final,
         )
         return function
 
@@ -192,7 +193,7 @@ def technique[F: Callable[..., Any]](
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
     """Return the technique or upsert of this name; raises KeyError for an unknown name."""
-    techniques(), upserts(database)  # they import what registers them
+    techniques(), upserts(database)  # both import the modules that register
     return _TECHNIQUES[database, direction, name]
 
 
@@ -200,20 +201,18 @@ MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_re
 
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
-    """Return all techniques, or those of a database and direction, in the order of their source files."""
-    for name in MODULES:
-        for kind in get_args(Registered):
-            importlib.import_module(f"framehaul.techniques.{kind}.{name}")
-
-    def place(one: Technique) -> tuple[int, int]:  # whatever was imported first
-        return MODULES.index(f"{one.database}_{one.direction}"), get_args(Registered).index(one.origin)
-
-    registered = (one for one in _TECHNIQUES.values() if one.origin in get_args(Registered))
-    return [
+    """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
+    modules = [f"framehaul.techniques.{origin}.{name}" for name in MODULES for origin in get_args(Registered)]
+    for module in modules:
+        importlib.import_module(module)
+    registered = [
         one
-        for one in sorted(registered, key=place)
-        if database in (None, one.database) and direction in (None, one.direction)
+        for one in _TECHNIQUES.values()
+        if one.function.__module__ in modules
+        and database in (None, one.database)
+        and direction in (None, one.direction)
     ]
+    return sorted(registered, key=lambda one: modules.index(one.function.__module__))
 
 
 def upserts(database: Database) -> list[Technique]:
