@@ -46,8 +46,6 @@ DRIVERS = {
     "ibis": "Ibis",
 }
 """Display names of drivers, by their part of a technique's name."""
-CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
-"""Drivers that connect on the clock, within the call that moves rows."""
 
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 REQUIREMENTS: dict[Requirement, str] = {
@@ -110,11 +108,6 @@ class Technique:
     """The table engine of ClickHouse, or the partitioning of PostgreSQL, that an upsert needs."""
     final: bool = False
     """Whether reads after an upsert need FINAL."""
-
-    @property
-    def connects_inside(self) -> bool:
-        """Return whether connecting is on the clock."""
-        return self.driver in CONNECT_IN_CALL
 
     @property
     def name(self) -> str:
