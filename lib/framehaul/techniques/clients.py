@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import sqlalchemy
     import urllib3
     from asynch.proto.connection import Connection as AsynchConnection
-    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+    from clickhouse_connect.driver.client import Client as ConnectClient
 
 NO_SETTINGS: Mapping[str, str | int] = {}
 
@@ -388,22 +388,20 @@ def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def open_clickhouse_driver(
-    server: ClickHouseServer, settings: Mapping[str, bool] | None = None
-) -> Iterator[clickhouse_driver.Client]:
+def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[clickhouse_driver.Client]:
     """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
     trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    login = _login(server, server.native_port)
-    with clickhouse_driver.Client(**login, settings=settings, ca_certs=trusted) as client:
+    settings = {"use_numpy": use_numpy}
+    with clickhouse_driver.Client(**_login(server, server.native_port), settings=settings, ca_certs=trusted) as client:
         client.execute("SELECT 1")
         yield client
 
 
 def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
     """Open a clickhouse-driver client that returns numpy arrays."""
-    return open_clickhouse_driver(server, {"use_numpy": True})
+    return open_clickhouse_driver(server, use_numpy=True)
 
 
 def _sqlalchemy_clickhouse(
@@ -522,20 +520,17 @@ async def _raise_query_error(response: aiohttp.ClientResponse) -> None:
 
 
 @contextmanager
-def open_clickhouse_connect(
-    server: ClickHouseServer, native_codec: str = "python"
-) -> Iterator[ClickHouseConnectClient]:
+def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> Iterator[ConnectClient]:
     """Open a clickhouse-connect client without compression, its fastest setting on loopback."""
     import clickhouse_connect
 
-    login = _login(server, server.http_port)
     with clickhouse_connect.get_client(
-        **login, compress=False, native_codec=native_codec, dedicated_pool=True
+        **_login(server, server.http_port), compress=False, native_codec=native_codec, dedicated_pool=True
     ) as client:
         yield client
 
 
-def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ClickHouseConnectClient]:
+def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ConnectClient]:
     """Open a clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
     return open_clickhouse_connect(server, "rust_strict")
 
