@@ -571,30 +571,27 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 
 @contextmanager
-def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
-    """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
-    backend = _ibis_backend("postgres")
-    with open_psycopg(server) as connection:
-        yield backend.from_connection(connection)
-
-
-@contextmanager
-def open_ibis_clickhouse(server: ClickHouseServer) -> Iterator[ibis.BaseBackend]:
-    """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
-    backend = _ibis_backend("clickhouse")
-    with open_clickhouse_connect(server) as client:
-        yield backend.from_connection(client)
-
-
-def _ibis_backend(name: str) -> Any:
-    """Return a backend module of Ibis, which takes a second to import; raise UnavailableError without Ibis."""
+def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.BaseBackend]:
+    """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
         import ibis
 
-        return getattr(ibis, name)
+        backend = getattr(ibis, name)
     except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
         raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
+    with opening as client:
+        yield backend.from_connection(client)
+
+
+def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[ibis.BaseBackend]:
+    """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
+    return _ibis("postgres", open_psycopg(server))
+
+
+def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[ibis.BaseBackend]:
+    """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
+    return _ibis("clickhouse", open_clickhouse_connect(server))
 
 
 def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:

@@ -164,21 +164,8 @@ def technique[F: Callable[..., Any]](
         needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()))
         if terms and terms.kind == "bulk_load":
             needs = (*needs, "empty_table")
-        _TECHNIQUES[key] = Technique(
-            function,
-            *key[:2],
-            frame,
-            driver,
-            client_name,
-            family,
-            label,
-            cast("Origin", origin),
-            terms,
-            connections,
-            needs,
-            engine,
-            final,
-        )
+        names = function, *key[:2], frame, driver, client_name, family, label, cast("Origin", origin)
+        _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
         return function
 
     return register

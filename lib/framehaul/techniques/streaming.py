@@ -47,7 +47,7 @@ from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
-from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
 """The rows that are sorted and sent together, and the rows of a row group."""
@@ -293,20 +293,12 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:
     """Return the record of a move, with database and direction from its name."""
-    prefix, _, database = function.__name__.rpartition("_")
-    into = prefix.endswith("_into")
-    return Technique(
-        function,
-        cast("Database", database),
-        "write" if into else "read",
-        "polars",
-        driver,
-        CLIENTS_OF_DRIVERS.get(driver, driver),
-        family,
-        label,
-        "beyond",
-        APPEND[database] if into else None,
-    )
+    prefix, _, server = function.__name__.rpartition("_")
+    database = cast("Database", server)
+    direction: Direction = "write" if prefix.endswith("_into") else "read"
+    client = CLIENTS_OF_DRIVERS.get(driver, driver)
+    contract = APPEND[database] if direction == "write" else None
+    return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)
 
 
 MOVES = (
