@@ -1,6 +1,6 @@
-"""Open the clients that techniques take; opening is never on the clock.
+"""Open the clients that techniques take; opening is not on the clock.
 
-Each opener imports its driver: importing all of them takes half a second, and most processes open one.
+Each opener imports its driver, because importing all drivers takes half a second and most processes open one client.
 """
 
 from __future__ import annotations
@@ -43,26 +43,25 @@ if TYPE_CHECKING:
     import sqlalchemy
     import urllib3
     from asynch.proto.connection import Connection as AsynchConnection
-    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+    from clickhouse_connect.driver.client import Client as ConnectClient
 
 NO_SETTINGS: Mapping[str, str | int] = {}
 
-# The extension is created, and preloaded as far as this user may see: https://github.com/CrunchyData/pg_parquet
+# The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
 SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
     SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
 )
 """
 
-
-# Text is in the session's encoding, in binary COPY as well, and a role, a database or a pooler may have set another.
+# Text has the session's encoding, also in binary COPY, and a role, a database or a pooler may have set another one.
 # The setting lasts until the end of the transaction, which the caller may have begun.
 # https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
 UTF8 = "SET LOCAL client_encoding = 'UTF8'"
 
 
 def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise ValueError when sessions of the attached `pg` are not in UTF-8, which DuckDB expects of all text."""
+    """Raise ValueError when sessions of the attached `pg` are not in UTF-8, because DuckDB expects UTF-8."""
     query = "SELECT current_setting(''client_encoding'')"
     ((encoding,),) = connection.execute(f"FROM postgres_query('pg', '{query}')").fetchall()
     if encoding != "UTF8":
@@ -85,20 +84,20 @@ class ParquetExchange:
 
 @dataclass(frozen=True)
 class HttpEndpoint:
-    """ClickHouse's HTTP interface for clients that keep no connection."""
+    """ClickHouse's HTTP interface for clients that connect for each request."""
 
     url: str
     database: str
     headers: dict[str, str]
 
-    def request(self, query: str, body: bytes = b"", **settings: str | int) -> Request:
+    def request(self, query: str, body: bytes = b"") -> Request:
         """Return a POST request that runs `query`, with `body` as its data."""
-        parameters = urlencode({"database": self.database, "query": query, **settings})
+        parameters = urlencode({"database": self.database, "query": query})
         return Request(f"{self.url}?{parameters}", data=body, headers=self.headers, method="POST")
 
 
 class QueryError(RuntimeError):
-    """ClickHouse answered a query with an error; the message is the server's."""
+    """An error that ClickHouse returned for a query, with the server's message."""
 
 
 def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -115,8 +114,8 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     yield b"0\r\n\r\n"
 
 
-class Answer(http.client.HTTPResponse):
-    """A response that records whether it was closed before its end, with the rest unread."""
+class TrackedResponse(http.client.HTTPResponse):
+    """A response that records whether it was closed before its end."""
 
     cut_off = False
 
@@ -127,9 +126,9 @@ class Answer(http.client.HTTPResponse):
 
 
 def has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Return whether the server has closed an idle connection: only its end can be received.
+    """Return whether the server has closed an idle connection, from which only its end can be received.
 
-    ClickHouse closes one after 30 seconds. Other clients check before each request, `http.client` does not:
+    ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
     https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
     """
     if connection.sock is None:
@@ -139,22 +138,22 @@ def has_ended(connection: http.client.HTTPConnection) -> bool:
         return bool(selector.select(timeout=0))
 
 
-@dataclass(frozen=True)
+@dataclass
 class HttpConnection:
     """ClickHouse's HTTP interface over one persistent connection of the standard library's `http.client`."""
 
     connection: http.client.HTTPConnection
     database: str
     headers: dict[str, str]
-    _last: list[http.client.HTTPResponse] = field(default_factory=list, compare=False, repr=False)
+    _last: http.client.HTTPResponse | None = field(default=None, init=False, compare=False, repr=False)
 
     def post(
         self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
     ) -> http.client.HTTPResponse:
-        """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
+        """Run `query` with `body` as its data; the parts of an iterator are sent as chunks.
 
         A query opens another connection when the last response was not read to its end, a body was sent in part, or
-        the server has closed the connection. Raises QueryError, and what the iterator raises.
+        the server has closed the connection. Raises QueryError, and the errors of the iterator.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         headers, content = self.headers, body
@@ -163,17 +162,17 @@ class HttpConnection:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if any(isinstance(one, Answer) and one.cut_off for one in self._last) or has_ended(self.connection):
+        if (isinstance(self._last, TrackedResponse) and self._last.cut_off) or has_ended(self.connection):
             self.connection.close()
         try:
-            # A server that refuses a body closes the connection while we are sending; its answer says why.
+            # A server that rejects a body closes the connection during sending; its response has the reason.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.connection.request("POST", f"/?{parameters}", content, headers)
             response = self.connection.getresponse()
         except BaseException:
             self.connection.close()
             raise
-        self._last[:] = [response]
+        self._last = response
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
@@ -198,7 +197,7 @@ class UrlLib3Endpoint:
 
 @asynccontextmanager
 async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """Open an asyncpg connection, in autocommit as asyncpg always is outside a transaction."""
+    """Open an asyncpg connection, which is in autocommit outside a transaction."""
     import asyncpg
 
     connection = await asyncpg.connect(server.dsn(), timeout=30)
@@ -206,15 +205,6 @@ async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connecti
         yield connection
     finally:
         connection.terminate() if connection.is_closed() else await connection.close(timeout=30)
-
-
-@asynccontextmanager
-async def open_asyncpg_pair(
-    server: PostgresServer,
-) -> AsyncIterator[tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]]]:
-    """Open two asyncpg connections."""
-    async with open_asyncpg(server) as first, open_asyncpg(server) as second:
-        yield first, second
 
 
 @contextmanager
@@ -233,7 +223,7 @@ def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[An
         if connection.pgconn.ssl_in_use:
             raise UnavailableError(
                 "the connection is encrypted, and rows are read from its socket: add sslmode=disable to the address "
-                "where the network to the server is private"
+                "if the network to the server is private"
             )
         yield connection
 
@@ -261,7 +251,7 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
         "password": server.password,
     }
     try:
-        # ClickHouse has no transactions: without autocommit there would only be a warning.
+        # ClickHouse has no transactions: without autocommit the driver warns.
         connection = adbc_driver_manager.dbapi.connect("clickhouse", db_kwargs=login, autocommit=True)
     except adbc_driver_manager.ProgrammingError as error:
         if error.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
@@ -282,10 +272,9 @@ def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
     return {f"clickhouse.setting.{name}": str(value) for name, value in settings.items()}
 
 
-@contextmanager
-def open_address(server: PostgresServer) -> Iterator[str]:
-    """Give the server's URL, for drivers that connect within the call: connecting is part of the technique."""
-    yield server.dsn()
+def open_address(server: PostgresServer) -> AbstractContextManager[str]:
+    """Return the server's URL, for drivers that connect within the call, as part of the technique."""
+    return contextlib.nullcontext(server.dsn())
 
 
 @contextmanager
@@ -294,13 +283,13 @@ def connected_duckdb(database: str | Path = ":memory:") -> Iterator[duckdb.DuckD
     import duckdb
 
     with duckdb.connect(database) as connection:
-        connection.execute("SET enable_progress_bar = false")  # no option of `connect`: it is the session's
+        connection.execute("SET enable_progress_bar = false")  # `connect` takes no settings of a session
         yield connection
 
 
 @contextmanager
 def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB in memory with the server attached as `pg`, by the extension from its wheel."""
+    """Open DuckDB in memory with the server attached as `pg`, by the extension in its wheel."""
     import duckdb
     import duckdb_extension_postgres_scanner
 
@@ -310,7 +299,7 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     )
     with connected_duckdb() as connection:
         connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
-        # DuckDB expects UTF-8 and does not request it. It opens sessions as it needs them, so the address sets it.
+        # DuckDB expects UTF-8 but does not request it. It opens sessions when it needs them, so the address sets it.
         server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
         connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
         yield connection
@@ -355,22 +344,25 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
                 file.unlink()
 
 
-@contextmanager
-def _sqlalchemy(engine: sqlalchemy.Engine) -> Iterator[sqlalchemy.Connection]:
-    """Open a connection of an engine, and dispose of the engine with it."""
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
-
-
-def open_sqlalchemy(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over psycopg."""
-    import psycopg
+def _sqlalchemy(url: str | sqlalchemy.URL, **options: Any) -> sqlalchemy.Connection:
+    """Return a SQLAlchemy connection that no pool keeps after it is closed."""
     import sqlalchemy
 
-    return _sqlalchemy(sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn())))
+    return sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, **options).connect()
+
+
+def open_sqlalchemy(server: PostgresServer) -> sqlalchemy.Connection:
+    """Open a SQLAlchemy connection over psycopg."""
+    import psycopg
+
+    return _sqlalchemy("postgresql+psycopg://", creator=partial(psycopg.connect, server.dsn()))
+
+
+def open_sqlalchemy_psycopg2(server: PostgresServer) -> sqlalchemy.Connection:
+    """Open a SQLAlchemy connection over psycopg2."""
+    import psycopg2
+
+    return _sqlalchemy("postgresql+psycopg2://", creator=partial(psycopg2.connect, server.dsn()))
 
 
 @contextmanager
@@ -382,50 +374,46 @@ def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connec
         yield connection
 
 
-def open_sqlalchemy_psycopg2(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over psycopg2."""
-    import psycopg2
-    import sqlalchemy
-
-    creator = partial(psycopg2.connect, server.dsn())
-    return _sqlalchemy(sqlalchemy.create_engine("postgresql+psycopg2://", creator=creator))
+def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
+    """Return the options that ClickHouse's drivers have in common."""
+    return {
+        "host": server.host,
+        "port": port,
+        "user": server.user,
+        "password": server.password,
+        "database": server.database,
+        "secure": server.secure,
+        "send_receive_timeout": TIMEOUT_SECONDS,
+    }
 
 
 @contextmanager
-def open_clickhouse_driver(
-    server: ClickHouseServer, settings: Mapping[str, bool] | None = None
-) -> Iterator[clickhouse_driver.Client]:
-    """Open a clickhouse-driver client over the native protocol, uncompressed as by default."""
+def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[clickhouse_driver.Client]:
+    """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
-    client = clickhouse_driver.Client(
-        host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
-        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
-        ca_certs=ssl.get_default_verify_paths().cafile,  # the system's, not certifi's alone
-    )  # fmt: skip
-    client.execute("SELECT 1")
-    try:
+    trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
+    settings = {"use_numpy": use_numpy}
+    with clickhouse_driver.Client(**_login(server, server.native_port), settings=settings, ca_certs=trusted) as client:
+        client.execute("SELECT 1")
         yield client
-    finally:
-        client.disconnect()
 
 
 def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
     """Open a clickhouse-driver client that returns numpy arrays."""
-    return open_clickhouse_driver(server, {"use_numpy": True})
+    return open_clickhouse_driver(server, use_numpy=True)
 
 
-@contextmanager
 def _sqlalchemy_clickhouse(
     dialect: str, server: ClickHouseServer, port: int, options: Mapping[str, str]
-) -> Iterator[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection by a dialect of ClickHouse, and connect before the clock starts."""
+) -> sqlalchemy.Connection:
+    """Return a SQLAlchemy connection by a dialect of ClickHouse, connected before the clock starts."""
     import sqlalchemy
 
     login = server.user, server.password, server.host, port, server.database
-    with _sqlalchemy(sqlalchemy.create_engine(sqlalchemy.URL.create(dialect, *login, options))) as connection:
-        connection.exec_driver_sql("SELECT 1")
-        yield connection
+    connection = _sqlalchemy(sqlalchemy.URL.create(dialect, *login, options))
+    connection.exec_driver_sql("SELECT 1")
+    return connection
 
 
 @contextmanager
@@ -436,10 +424,8 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.
     secure = {"secure": "True"} if server.secure else {}
     with _sqlalchemy_clickhouse("clickhouse+native", server, server.native_port, secure) as connection:
         native: Any = connection.connection.dbapi_connection
-        try:
+        with native.transport:  # the dialect's own close does nothing
             yield connection
-        finally:
-            native.transport.disconnect()  # the dialect's own close does nothing
 
 
 @contextmanager
@@ -451,26 +437,20 @@ def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalc
     secure = {"protocol": "https"} | ({"verify": trusted} if trusted else {}) if server.secure else {}
     with _sqlalchemy_clickhouse("clickhouse+http", server, server.http_port, secure) as connection:
         session: Any = connection.connection.dbapi_connection
-        try:
+        with contextlib.closing(session.transport.http):  # the dialect's own close does nothing
             yield connection
-        finally:
-            session.transport.http.close()  # the dialect's own close does nothing
 
 
-@contextmanager
-def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
+def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> sqlalchemy.Connection:
     """Open a SQLAlchemy connection over clickhouse-connect, by its own dialect."""
     import clickhouse_connect  # noqa: F401  it registers the dialect
 
-    # Its clients share one pool of connections by default, which outlives them.
+    # By default its clients share one pool of connections, which outlives them.
     options = {"dedicated_pool": "True"} | ({"secure": "True"} if server.secure else {})
-    with contextlib.ExitStack() as stack:
-        with warnings.catch_warnings():
-            # It warns that clickhouse:// is the other package's dialect: this URL is clickhousedb://.
-            warnings.filterwarnings("ignore", "The 'clickhouse://' URL remains registered", UserWarning)
-            opened = _sqlalchemy_clickhouse("clickhousedb", server, server.http_port, options)
-            connection = stack.enter_context(opened)
-        yield connection
+    with warnings.catch_warnings():
+        # It warns that clickhouse:// is the other package's dialect, but this URL is clickhousedb://.
+        warnings.filterwarnings("ignore", "The 'clickhouse://' URL remains registered", UserWarning)
+        return _sqlalchemy_clickhouse("clickhousedb", server, server.http_port, options)
 
 
 @asynccontextmanager
@@ -478,10 +458,7 @@ async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnectio
     """Open an asynch connection over the native protocol."""
     from asynch.proto.connection import Connection as AsynchConnection
 
-    connection = AsynchConnection(  # type: ignore[no-untyped-call]  # its stub leaves __init__ untyped
-        host=server.host, port=server.native_port, user=server.user, password=server.password,
-        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+    connection = AsynchConnection(**_login(server, server.native_port))  # type: ignore[no-untyped-call]  # an untyped stub
     await connection.connect()
     try:
         yield connection
@@ -494,10 +471,9 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
     return {"Authorization": f"Basic {login}", "Content-Type": "application/octet-stream"}
 
 
-@contextmanager
-def open_urllib(server: ClickHouseServer) -> Iterator[HttpEndpoint]:
-    """Give the HTTP interface to urllib, which connects for each request: connecting is part of the technique."""
-    yield HttpEndpoint(server.url, server.database, _headers(server))
+def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint]:
+    """Return the HTTP interface for urllib, which connects for each request, as part of the technique."""
+    return contextlib.nullcontext(HttpEndpoint(server.url, server.database, _headers(server)))
 
 
 @contextmanager
@@ -516,7 +492,7 @@ def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """Open a connection of `http.client`."""
     kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
-        plain.response_class = Answer
+        plain.response_class = TrackedResponse
         connection = HttpConnection(plain, server.database, _headers(server))
         connection.post("SELECT 1").read()
         yield connection
@@ -527,11 +503,12 @@ async def open_aiohttp(server: ClickHouseServer) -> AsyncIterator[aiohttp.Client
     """Open an aiohttp session with the server's address, database and login, and its connection."""
     import aiohttp
 
+    # By default it requests compression, which costs the server more than loopback saves.
+    headers = {**_headers(server), "X-ClickHouse-Database": server.database, "Accept-Encoding": "identity"}
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(
-        server.url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), raise_for_status=_raise_query_error,
-        # By default it requests compression, which costs the server more than loopback saves.
-        headers={**_headers(server), "X-ClickHouse-Database": server.database, "Accept-Encoding": "identity"},
-    ) as session:  # fmt: skip
+        server.url, timeout=timeout, headers=headers, raise_for_status=_raise_query_error
+    ) as session:
         async with session.post("/", params={"query": "SELECT 1"}) as response:
             await response.read()
         yield session
@@ -543,22 +520,17 @@ async def _raise_query_error(response: aiohttp.ClientResponse) -> None:
 
 
 @contextmanager
-def open_clickhouse_connect(
-    server: ClickHouseServer, native_codec: str = "python"
-) -> Iterator[ClickHouseConnectClient]:
+def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> Iterator[ConnectClient]:
     """Open a clickhouse-connect client without compression, its fastest setting on loopback."""
     import clickhouse_connect
 
-    client = clickhouse_connect.get_client(
-        host=server.host, port=server.http_port, username=server.user, password=server.password,
-        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
-        send_receive_timeout=TIMEOUT_SECONDS, dedicated_pool=True,
-    )  # fmt: skip
-    with client:
+    with clickhouse_connect.get_client(
+        **_login(server, server.http_port), compress=False, native_codec=native_codec, dedicated_pool=True
+    ) as client:
         yield client
 
 
-def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ClickHouseConnectClient]:
+def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ConnectClient]:
     """Open a clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
     return open_clickhouse_connect(server, "rust_strict")
 
@@ -571,7 +543,7 @@ class ChdbRemote:
     server: ClickHouseServer
 
     def table(self, name: str) -> str:
-        """Return the table function of a table on the server, with the login: for queries, never for logs."""
+        """Return the table function of a table on the server, which contains the login: do not log it."""
         server = self.server
         function = "remoteSecure" if server.secure else "remote"
         arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
@@ -587,7 +559,7 @@ class ChdbRemote:
 def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
     """Open chDB in memory, which connects to the server over the native protocol with its first query.
 
-    A process has one engine: a second one with other settings cannot be opened while the first lives.
+    A process has one engine: a second engine with other settings cannot be opened before the first is closed.
     Raises UnavailableError when chDB, which takes half a gigabyte, is not installed.
     """
     try:
@@ -599,34 +571,31 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 
 @contextmanager
-def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
-    """Open Ibis over a psycopg connection; raise UnavailableError when it is not installed."""
-    backend = ibis_backend("postgres")
-    with open_psycopg(server) as connection:
-        yield backend.from_connection(connection)
-
-
-@contextmanager
-def open_ibis_clickhouse(server: ClickHouseServer) -> Iterator[ibis.BaseBackend]:
-    """Open Ibis over a clickhouse-connect client; raise UnavailableError when it is not installed."""
-    backend = ibis_backend("clickhouse")
-    with open_clickhouse_connect(server) as client:
-        yield backend.from_connection(client)
-
-
-def ibis_backend(name: str) -> Any:
-    """Return a backend module of Ibis, which takes a second to import; raise UnavailableError without it."""
+def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.BaseBackend]:
+    """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
         import ibis
 
-        return getattr(ibis, name)
+        backend = getattr(ibis, name)
     except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
         raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
+    with opening as client:
+        yield backend.from_connection(client)
+
+
+def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[ibis.BaseBackend]:
+    """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
+    return _ibis("postgres", open_psycopg(server))
+
+
+def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[ibis.BaseBackend]:
+    """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
+    return _ibis("clickhouse", open_clickhouse_connect(server))
 
 
 def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:
-    """Return a table with UUIDs as text, because Ibis makes no Arrow of the drivers' UUIDs."""
+    """Return a table with UUIDs as text, because Ibis cannot convert the drivers' UUIDs to Arrow."""
     stored = backend.table(table.name)
     return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
 
@@ -637,15 +606,19 @@ async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClien
     import httpx
 
     async with httpx.AsyncClient(
-        base_url=server.url, auth=(server.user, server.password), params={"database": server.database},
-        timeout=TIMEOUT_SECONDS, trust_env=False, verify=server.secure,  # reading certificates takes time
-    ) as client:  # fmt: skip
+        base_url=server.url,
+        auth=(server.user, server.password),
+        params={"database": server.database},
+        timeout=TIMEOUT_SECONDS,
+        trust_env=False,
+        verify=server.secure,  # without TLS no certificates are read, which takes time
+    ) as client:
         (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
         yield client
 
 
 async def awaited(returned: Any) -> Any:
-    """Return what a function has returned, awaited when the function is asynchronous."""
+    """Return the result of a function, awaited if the function is asynchronous."""
     return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -660,8 +633,13 @@ async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextMana
             yield value
 
 
+type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
+type AsyncOpener = Callable[[Any], AbstractAsyncContextManager[Any]]
+type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+
+
 def _both(name: str, first: SyncOpener, second: SyncOpener) -> SyncOpener:
-    """Return an opener, of this name in code that is shown, of two clients."""
+    """Return an opener of two clients, with the name that it has in the code that is shown."""
 
     @contextmanager
     def opened(server: Any) -> Iterator[tuple[Any, Any]]:
@@ -672,21 +650,19 @@ def _both(name: str, first: SyncOpener, second: SyncOpener) -> SyncOpener:
     return opened
 
 
-def _with_http(opener: Opener) -> Opener:
-    """Return an asynchronous opener of an HTTP connection and a client."""
+def _both_async(name: str, first: Opener, second: Opener) -> AsyncOpener:
+    """Return an asynchronous opener of two clients of either kind, with a name as `_both` does."""
 
     @asynccontextmanager
-    async def opened(server: ClickHouseServer) -> AsyncIterator[tuple[HttpConnection, Any]]:
-        with open_http_client(server) as connection:
-            async with entered(opener(server)) as client:
-                yield connection, client
+    async def opened(server: Any) -> AsyncIterator[tuple[Any, Any]]:
+        async with entered(first(server)) as one, entered(second(server)) as other:
+            yield one, other
 
+    opened.__name__ = name
     return opened
 
 
-type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
-type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-
+open_asyncpg_pair = _both_async("open_asyncpg_pair", open_asyncpg, open_asyncpg)
 open_psycopg_pair = _both("open_psycopg_pair", open_psycopg, open_psycopg)
 open_psycopg_plain_pair = _both("open_psycopg_plain_pair", open_psycopg_plain, open_psycopg_plain)
 open_adbc_pair = _both("open_adbc_pair", open_adbc, open_adbc)
@@ -696,7 +672,9 @@ open_http_client_pair = _both("open_http_client_pair", open_http_client, open_ht
 CLIENTS: dict[str, Opener] = {
     name.removeprefix("open_"): function for name, function in [*globals().items()] if name.startswith("open_")
 }
-"""The opener of each client, by the name in a technique's record: `open_<client>`."""
+"""The opener `open_<client>` of each client, by the client's name in a technique's record."""
 AND_HTTP = " and http_client"
-"""The end of the name of a client that is opened with an HTTP connection before it, which replaces tables."""
-CLIENTS |= {f"{name}{AND_HTTP}": _with_http(opener) for name, opener in CLIENTS.items()}
+"""The suffix of the names of clients that are opened with an HTTP connection, which exchanges tables."""
+CLIENTS |= {
+    f"{name}{AND_HTTP}": _both_async(opener.__name__, open_http_client, opener) for name, opener in CLIENTS.items()
+}

@@ -1,4 +1,4 @@
-"""Read a COPY from the socket of an open psycopg connection, without libpq and without an object per message.
+"""Read a COPY from the socket of an open psycopg connection, without libpq and without an object for each message.
 
 The protocol: https://www.postgresql.org/docs/18/protocol-flow.html#PROTOCOL-COPY
 """
@@ -20,28 +20,28 @@ from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES
 from framehaul.codecs.copy_binary import CopyDecoder, moved
 from framehaul.data.text import SLACK
 
-AT_ONCE = 1 << 17
-"""Bytes to wait for: a server sends 8 KiB at a time, and waking up for each costs both sides."""
-LAST_MILLISECONDS = 1
-"""How long to wait for them: the last bytes are fewer."""
+WAIT_BYTES = 1 << 17
+"""The bytes to wait for: a server sends 8 KiB at a time, and a wakeup for each part costs both sides."""
+WAIT_MILLISECONDS = 1
+"""The longest wait for these bytes, because the last part is smaller."""
 READY = b"Z\0\0\0\5"
-"""A ReadyForQuery, without the state of the transaction behind it."""
+"""A ReadyForQuery without its last byte, the state of the transaction."""
 EMPTY_QUERY = b"Q\0\0\0\5\0"
-PASSED_OVER = b"HNSAcC"
+SKIPPED = b"HNSAcC"
 """Messages to skip: CopyOutResponse, notices, notifications, settings, CopyDone, CommandComplete."""
 
 
 def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> None:
-    """Run a binary COPY ... TO STDOUT and decode all of it; raises as `receiving` does."""
+    """Run a binary COPY ... TO STDOUT and decode all rows; raises as `receiving` does."""
     deque(receiving(connection, query, decoder), maxlen=0)
 
 
 def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> Iterator[None]:
-    """Run a binary COPY ... TO STDOUT and decode each batch while the server sends the next; yields once per batch.
+    """Run a binary COPY ... TO STDOUT and yield once per batch, which is decoded while the server sends the next.
 
-    libpq sends the query and never sees the response. An empty query behind it, whose response libpq reads, makes the
-    connection ready again. An error, or ending early, closes the connection. Raises psycopg's errors for the server's,
-    and ValueError for an encrypted connection and for what the decoder rejects.
+    libpq sends the query but does not read the response. It reads the response of an empty query that follows, after
+    which the connection is ready again. An error, or ending early, closes the connection. Raises psycopg's errors for
+    errors of the server, and ValueError for an encrypted connection and for rows that the decoder rejects.
     """
     pgconn = connection.pgconn
     if pgconn.ssl_in_use:
@@ -63,7 +63,7 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
 
 
 def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
-    """Let libpq read the response to the empty query; its own wait would hold the interpreter's lock."""
+    """Let libpq read the response to the empty query; libpq's own wait would hold the interpreter's lock."""
     while True:
         while pgconn.is_busy():
             _wait(pgconn.socket, select.POLLIN)
@@ -73,17 +73,17 @@ def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
 
 
 def _wait(descriptor: int, until: int) -> None:
-    """Wait until a descriptor can be read from, or written to."""
+    """Wait until a descriptor is ready to read or to write."""
     ready = select.poll()
     ready.register(descriptor, until)
     ready.poll()
 
 
 def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, None, psycopg.Error | None]:
-    """Decode until the server is ready for another query; yields once per batch, returns the server's error."""
+    """Decode until the server is ready for another query; yield once per batch and return the server's error."""
     buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
     error = None
-    with _woken_for(wire, AT_ONCE):
+    with _woken_for(wire, WAIT_BYTES):
         while True:
             before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end, decoder.batch_bytes)
             if end == before:
@@ -95,7 +95,7 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
                     taken = decoder.decode(buffer[first:], end - first, messages=True)
                     if whole and not taken:
                         raise ValueError("rows follow the trailer of a binary COPY")
-                elif kind not in b"EZ" + PASSED_OVER:
+                elif kind not in b"EZ" + SKIPPED:
                     raise ValueError(f"{kind!r} is no message of PostgreSQL that follows a COPY: is it encrypted?")
                 else:
                     taken = size if whole else 0
@@ -112,12 +112,12 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:
-    """Receive enough bytes to decode, or the last ones, without blocking; returns the new end of the data."""
+    """Receive enough bytes to decode, or the last bytes, without blocking; return the new end of the data."""
     ready = select.poll()
     ready.register(wire, select.POLLIN)
     begun = end
     while end < begun + enough // 2 or end < enough:
-        ready.poll(LAST_MILLISECONDS)
+        ready.poll(WAIT_MILLISECONDS)
         with contextlib.suppress(BlockingIOError):
             received = wire.recv_into(buffer[end:])
             end += received
@@ -128,7 +128,7 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> 
 
 @contextlib.contextmanager
 def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
-    """Wake up waits for the socket when this many bytes are there.
+    """Let waits for the socket last until this many bytes have arrived.
 
     https://man7.org/linux/man-pages/man7/socket.7.html
     """
@@ -145,9 +145,9 @@ def _error(fields: bytes) -> psycopg.Error:
 
     https://www.postgresql.org/docs/18/protocol-error-fields.html
     """
-    said = {field[:1]: field[1:].decode(errors="replace") for field in fields.split(b"\0")}
+    values = {field[:1]: field[1:].decode(errors="replace") for field in fields.split(b"\0")}
     try:
-        kind = psycopg.errors.lookup(said.get(b"C", ""))
+        kind = psycopg.errors.lookup(values.get(b"C", ""))
     except KeyError:
         kind = psycopg.DatabaseError
-    return kind(said.get(b"M", "an error without a message"))
+    return kind(values.get(b"M", "an error without a message"))

@@ -1,4 +1,4 @@
-"""Check and convert a frame before anything is sent, so that no server stores a value as another one."""
+"""Check and convert a frame before it is sent, so that no server changes a value without an error."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ DATES = {
 FIRST_MOMENT, LAST_MOMENT = dt.datetime.min, dt.datetime.max
 """The range of ClickHouse's DateTime64, without year 0: https://github.com/ClickHouse/ClickHouse/pull/107907
 
-Servers older than that change, of July 2026, store the nearest moment of 1900 to 2299 in place of others.
+Servers before this change of July 2026 replace moments outside 1900 to 2299 by the nearest moment in that range.
 """
 MOMENTS = (ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_UTC, ColumnType.TIMESTAMP_BERLIN)
-"""Moments that are checked inside of nested types; those of a column are checked when its table is derived."""
+"""Types of moments that are checked in nested values; moments of a column are checked when its table is derived."""
 NULL_IS = {
     ColumnType.LIST: ("Array", "list", "empty lists"),
     ColumnType.FIXED_LIST: ("Array", "list", "lists of NULLs"),
@@ -36,17 +36,18 @@ NULL_IS = {
     ColumnType.STRUCT: ("Tuple", "struct", "structs of NULLs"),
     ColumnType.MAP: ("Map", "map", "empty maps"),
 }
-"""Types that cannot be NULL in ClickHouse: their names there and in a frame, and the remedy."""
+"""Types that cannot be NULL in ClickHouse: their name in ClickHouse, their name in a frame, and the remedy."""
 BYTES_OF_LONG = (16, 32)
 """Sizes of addresses, long integers and wide decimals in ClickHouse."""
 
 
 def prepare(frame: pl.DataFrame | pd.DataFrame | pa.Table, table: Table, database: Database) -> pa.Table:
-    """Return the frame as Arrow, in the table's columns and in types that the database stores without a change.
+    """Return the frame as Arrow, with the table's columns and with types that the database stores without a change.
 
-    Arrow is in `table.arrow_schema` already. Raises ValueError, naming the column, for a value that does not fit it,
-    NULL where there may be none, text that is not UTF-8, and what the database would change: in PostgreSQL nanoseconds
-    and JSON with repeated keys, in ClickHouse dates out of range, NULL in place of a list and text that is no UUID.
+    An Arrow table must have `table.arrow_schema`. Raises ValueError with the name of the column for
+    - a value that does not fit the column, NULL in a column without NULL, and text that is not UTF-8;
+    - in PostgreSQL, nanoseconds and JSON with repeated keys, which it would change;
+    - in ClickHouse, dates out of range, NULL in place of a list and text that is not a UUID, which it would change.
     """
     if isinstance(frame, pa.Table):
         content = frame
@@ -71,7 +72,7 @@ def prepare_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def prepare_file(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the frame for ClickHouse in Polars, which writes it as a file; raises ValueError as `prepare` does."""
+    """Return the frame for a file that Polars writes for ClickHouse; raises ValueError as `prepare` does."""
     frame = conform(frame, table)
     check_text(frame, table)
     check_for_clickhouse(frame.to_arrow(), table)
@@ -79,7 +80,7 @@ def prepare_file(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def check_json(content: pa.Table, table: Table) -> None:
-    """Raise ValueError for JSON that jsonb rejects, or changes because it keeps the last of equal keys."""
+    """Raise ValueError for JSON that jsonb rejects, and for repeated keys, of which jsonb keeps only the last."""
     for name in table.columns_of(ColumnType.JSON):
         if found := first_refused(pl.Series(values=content.column(name)), check_document):
             row, error = found
@@ -87,9 +88,9 @@ def check_json(content: pa.Table, table: Table) -> None:
 
 
 def in_microseconds(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content with timestamps, and lists of them, in microseconds, as PostgreSQL and pgpq have them.
+    """Return the content with timestamps and lists of timestamps in microseconds, the unit of PostgreSQL and pgpq.
 
-    Raises ValueError for nanoseconds, which PostgreSQL would cut off.
+    Raises ValueError for nanoseconds, which PostgreSQL would truncate.
     """
     for column in table.columns:
         kind = column.element.types.arrow if column.type in ARRAYS else column.types.arrow
@@ -109,9 +110,9 @@ def in_microseconds(content: pa.Table, table: Table) -> pa.Table:
 
 
 def check_for_clickhouse(content: pa.Table, table: Table) -> None:
-    """Raise ValueError for dates and moments out of range, NULL in place of a list, and text that is no UUID.
+    """Raise ValueError for dates and moments out of range, NULL in place of a list, and text that is not a UUID.
 
-    ClickHouse would store another date, an empty list, and NULL, without an error; at any depth.
+    ClickHouse would store another date, an empty list, or NULL without an error. Nested values are checked as well.
     """
     for column in table.columns:
         values = content.column(column.name)
@@ -124,17 +125,17 @@ def check_for_clickhouse(content: pa.Table, table: Table) -> None:
 
 
 def check_nested(name: str, part: Column, values: pa.Array) -> None:
-    """Raise ValueError for dates, moments and NULL that ClickHouse does not have in this part of a column."""
+    """Raise ValueError for dates, moments and NULL that ClickHouse cannot store in this part of a column."""
     if part.type is ColumnType.DATE:
         first, last, remedy = DATES[part.types.clickhouse]
-        found = pc.min_max(values.cast(pa.int32())).as_py()  # of any year; Python's dates end in 9999
+        found = pc.min_max(values.cast(pa.int32())).as_py()  # Python's dates end in year 9999, Arrow's do not
         ends = [(day - dt.date(1970, 1, 1)).days for day in (first, last)]
         if found["min"] is not None and not ends[0] <= found["min"] <= found["max"] <= ends[1]:
             raise ValueError(
                 f"column {name} holds dates outside {first} to {last}, which ClickHouse's {part.types.clickhouse} "
                 f"does not have: {remedy}"
             )
-    if part.type in MOMENTS and any_outside(values, FIRST_MOMENT, LAST_MOMENT):
+    if part.type in MOMENTS and any_outside(values):
         raise ValueError(
             f"column {name} holds moments that ClickHouse's DateTime64 does not have, which goes from year 1 to 9999: "
             "make them text, or replace them by NULL"
@@ -158,20 +159,20 @@ def check_nested(name: str, part: Column, values: pa.Array) -> None:
         check_nested(name, part.element, values.flatten())
 
 
-def any_outside(moments: pa.Array, first: dt.datetime, last: dt.datetime) -> bool:
-    """Return whether a moment in UTC is before the first or after the last, in its own unit or in microseconds."""
+def any_outside(moments: pa.Array) -> bool:
+    """Return whether a moment, in UTC, is outside the range of ClickHouse's DateTime64."""
     unit = pa.timestamp(moments.type.unit)
     compared = pa.timestamp("us") if unit.unit == "ns" else unit  # nanoseconds end in 2262
     plain = moments.cast(unit).cast(compared, safe=False)
-    least, most = (pa.scalar(end).cast(compared, safe=False) for end in (first, last))
+    least, most = (pa.scalar(end).cast(compared, safe=False) for end in (FIRST_MOMENT, LAST_MOMENT))
     return pc.any(pc.or_(pc.less(plain, least), pc.greater(plain, most))).as_py() is True
 
 
 def with_long_text(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content without text of an address or a long number that ClickHouse would take for its bytes.
+    """Return the content without addresses and long numbers whose text ClickHouse would read as their bytes.
 
-    ClickHouse does that where all texts of a batch have as many characters as the type has bytes. Such numbers get a
-    leading zero here, and addresses all of their digits.
+    ClickHouse does so if every text of a batch has as many characters as the type has bytes. Here numbers of that
+    length get a leading zero, and addresses all of their digits.
     https://github.com/ClickHouse/ClickHouse/blob/master/src/Processors/Formats/Impl/ArrowColumnToCHColumn.cpp
     """
     for name in table.columns_of(*LONG_NUMBERS, ColumnType.IPV6):

@@ -1,4 +1,4 @@
-"""The registry of techniques: their names, and the records that follow from them."""
+"""The registry of techniques, whose records follow from their modules and names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from framehaul.techniques.contract import APPEND, Contract
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
-"""`batches` are record batches, one after the other; `none` is for baselines, which have no dataframe."""
+"""`batches` are record batches; `none` is for baselines, which have no dataframe."""
 Registered = Literal["published", "beyond", "framehaul", "everyday", "baseline"]
-"""Published, faster or better than published, framehaul's own function, the first call of a library's documentation,
-or the server alone."""
+"""Published; faster or safer than published; framehaul's functions; the first call in a library's documentation; the
+server alone."""
 Origin = Literal[Registered, "streamed", "upsert"]
-"""Also a move in bounded memory, and an upsert."""
+"""`streamed` moves rows in bounded memory."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
-"""Display names."""
+"""Display names of databases."""
 DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",
@@ -47,9 +47,7 @@ DRIVERS = {
     "framehaul": "framehaul",
     "ibis": "Ibis",
 }
-"""Drivers by their part of a technique's name, with display names."""
-CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
-"""Drivers that connect within the call that moves rows, on the clock."""
+"""Display names of drivers, by their part of a technique's name."""
 
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 REQUIREMENTS: dict[Requirement, str] = {
@@ -57,16 +55,16 @@ REQUIREMENTS: dict[Requirement, str] = {
     "pg_parquet": "a server with the extension pg_parquet",
     "shared_directory": "a directory that client and server both reach",
     "adbc_clickhouse": "ADBC's driver for ClickHouse (`make tools`, or `dbc install clickhouse`)",
-    "empty_table": "a table that is empty or may be replaced, and nobody else's meanwhile",
+    "empty_table": "a table that is empty or may be replaced, and that nobody else uses",
 }
-"""What a technique may need in addition to a server and the packages that it imports."""
+"""The requirements of techniques, except a server and the packages that they import."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
     "psycopg_parquet_stream": ("pg_parquet",),
     "adbc_clickhouse": ("adbc_clickhouse",),
 }
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
-"""Clients of drivers without a client of their name: pgpq only encodes, the others connect themselves."""
+"""Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -86,12 +84,12 @@ FAMILIES = {
     "framehaul": "framehaul's choice",
     "server": "server alone",
 }
-"""Families of techniques: the transport and the shape of the payload."""
+"""Display names of families: the transport and the shape of the payload."""
 
 
 @dataclass(frozen=True)
 class Technique:
-    """A technique and its record; `function` is code that a reader can paste."""
+    """A technique and its record; a reader can paste the code of `function`."""
 
     function: Callable[..., Any]
     database: Database
@@ -99,7 +97,7 @@ class Technique:
     frame: Frame
     driver: str
     client: str
-    """The open client that the function takes, a key of `clients.CLIENTS`."""
+    """The open client that the function takes, by its key in `clients.CLIENTS`."""
     family: str
     label: str
     origin: Origin
@@ -115,18 +113,13 @@ class Technique:
     """Whether reads after an upsert need FINAL."""
 
     @property
-    def connects_inside(self) -> bool:
-        """Return whether connecting is on the clock."""
-        return self.driver in CONNECT_IN_CALL
-
-    @property
     def name(self) -> str:
-        """`frame_driver_method`, unique for its database and direction."""
+        """Return `frame_driver_method`, which is unique for its database and direction."""
         return self.function.__name__
 
     @property
     def key(self) -> Key:
-        """Identify the technique in results, by the columns `statistics.NAMES`."""
+        """Return the technique's key in results, as in the columns `statistics.NAMES`."""
         return self.database, self.direction, self.name
 
 
@@ -135,7 +128,7 @@ _TECHNIQUES: dict[Key, Technique] = {}
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
-    """Return the kind of frame and the driver in a technique's name; raises ValueError for a name without them."""
+    """Return the frame and the driver in a technique's name; raises ValueError for a name without them."""
     frame, _, rest = name.partition("_")
     drivers = [driver for driver in DRIVERS if rest.startswith(f"{driver}_")]
     if frame not in get_args(Frame) or not drivers:
@@ -156,8 +149,8 @@ def technique[F: Callable[..., Any]](
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A write without a contract appends.
-    Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
+    A write without a contract appends. Raises ValueError for an unknown family, a name that is already registered, or
+    a name that does not have the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
@@ -171,23 +164,11 @@ def technique[F: Callable[..., Any]](
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
         terms = (contract or APPEND[database]) if direction == "write" else None
-        needed: list[Requirement] = [*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ())]
-        needed += ["empty_table"] if terms and terms.kind == "bulk_load" else []
-        _TECHNIQUES[key] = Technique(
-            function,
-            *key[:2],
-            frame,
-            driver,
-            client_name,
-            family,
-            label,
-            cast("Origin", origin),
-            contract=terms,
-            connections=connections,
-            requires=tuple(needed),
-            engine=engine,
-            final=final,
-        )
+        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()))
+        if terms and terms.kind == "bulk_load":
+            needs = (*needs, "empty_table")
+        names = function, *key[:2], frame, driver, client_name, family, label, cast("Origin", origin)
+        _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
         return function
 
     return register
@@ -195,7 +176,7 @@ def technique[F: Callable[..., Any]](
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
     """Return the technique or upsert of this name; raises KeyError for an unknown name."""
-    techniques(), upserts(database)  # they import what registers them
+    techniques(), upserts(database)  # both import the modules that register
     return _TECHNIQUES[database, direction, name]
 
 
@@ -203,21 +184,23 @@ MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_re
 
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
-    """Return all techniques, or those of a database and direction, in the order of their source files."""
-    for name in MODULES:
-        for kind in get_args(Registered):
-            room = "api" if kind == "framehaul" else "techniques"
-            importlib.import_module(f"framehaul.{room}.{kind}.{name}")
-
-    def place(one: Technique) -> tuple[int, int]:  # whatever was imported first
-        return MODULES.index(f"{one.database}_{one.direction}"), get_args(Registered).index(one.origin)
-
-    registered = (one for one in _TECHNIQUES.values() if one.origin in get_args(Registered))
-    return [
-        one
-        for one in sorted(registered, key=place)
-        if database in (None, one.database) and direction in (None, one.direction)
+    """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
+    rooms = {"framehaul": "framehaul.api"}
+    modules = [
+        f"{rooms.get(origin, 'framehaul.techniques')}.{origin}.{name}"
+        for name in MODULES
+        for origin in get_args(Registered)
     ]
+    for module in modules:
+        importlib.import_module(module)
+    registered = [
+        one
+        for one in _TECHNIQUES.values()
+        if one.function.__module__ in modules
+        and database in (None, one.database)
+        and direction in (None, one.direction)
+    ]
+    return sorted(registered, key=lambda one: modules.index(one.function.__module__))
 
 
 def upserts(database: Database) -> list[Technique]:

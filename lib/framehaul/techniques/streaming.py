@@ -1,6 +1,6 @@
-"""Moves of any size in bounded memory: a Parquet file into a table, and a table into a Parquet file.
+"""Move a Parquet file of any size into a table, or a table into a Parquet file, in bounded memory.
 
-Streamed moves hold some record batches at a time; whole moves do the same with the frame in memory.
+Streamed moves hold a few record batches in memory; whole moves hold the frame.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import psycopg
@@ -50,18 +50,18 @@ from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
-"""Rows that are sorted and sent together, and rows of a row group."""
+"""The rows that are sorted and sent together, and the rows of a row group."""
 MOST_BYTES = 64 << 20
-"""The limit in bytes for both, when rows are long."""
+"""The limit of both in bytes, for long rows."""
 ADBC_BATCH_BYTES = 16 << 20
-"""The size of ADBC's batches by default: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
+"""The default size of ADBC's batches: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
 def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: Database) -> Iterator[pa.RecordBatch]:
-    """Return the batches as `prepare` returns tables; the first is converted now, before anything is sent.
+    """Return the batches as `prepare` returns tables; the first batch is converted now, before anything is sent.
 
-    Raises ValueError, for later batches when they are reached, for a batch that has other columns, does not fit, has
-    text that is not UTF-8, or that `prepare` rejects; the message has the row that the batch begins with.
+    Raises ValueError for a batch with other columns, with values that do not fit, with text that is not UTF-8, or that
+    `prepare` rejects. The message has the first row of the batch. Later batches are checked when they are reached.
     """
     rows = 0
 
@@ -86,9 +86,9 @@ def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: D
 
 
 def without_extensions(content: pa.Table) -> pa.Table:
-    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested ones.
+    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs.
 
-    Arrow casts them by their bytes.
+    Arrow's own cast to text returns their bytes.
     """
     for at, field in enumerate(content.schema):
         if field.type == pa.uuid():
@@ -113,7 +113,7 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 
 def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the items; a thread makes each while its predecessor is used."""
+    """Yield the items; a thread makes each item while its predecessor is used."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -122,7 +122,7 @@ def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
 
 
 def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.RecordBatch]:
-    """Yield batches in PostgreSQL's binary form, each table's rows near the order of the primary key, if any."""
+    """Yield batches in PostgreSQL's binary form; the rows of each table are near the order of the primary key."""
     for content in contents:
         binary = in_binary_form(content, table)
         yield from picked(*stretched(binary, rows_near_key_order(binary, table))) if table.key else binary.to_batches()
@@ -145,10 +145,10 @@ def copy_batches(
 def insert_batches(
     connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
 ) -> None:
-    """Insert batches as Native blocks of one partition each, sorted as the table is, from `together` rows at a time.
+    """Insert batches as Native blocks of one partition, sorted as the table is, from `together` rows at a time.
 
     A table with a type that is not encoded as Native gets an Arrow stream; small blocks keep the server's memory low.
-    Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
+    Raises ValueError as `in_table_schema` does; the blocks before the error stay in the table.
     """
     conforming = in_table_schema(batches, table, "clickhouse")
     if not table.columns_of(*NO_NATIVE):
@@ -167,7 +167,7 @@ def fetch_batches(
     """Yield record batches of a binary COPY, read from psycopg's socket and decoded on demand.
 
     A table with a type that is not decoded here, or an encrypted connection, is read by ADBC. A batch has about
-    `batch_bytes`, by default 1 MB, and 16 MB of ADBC. Either ends its transaction.
+    `batch_bytes`, by default 1 MB, or 16 MB with ADBC. The transaction of the read is ended.
     """
     connection, adbc = connections
     if connection.pgconn.ssl_in_use or table.columns_of(*{*ColumnType} - {*WIDTHS}):
@@ -185,52 +185,42 @@ def fetch_batches(
 def fetch_adbc_batches(
     connection: AdbcConnection, table: Table, batch_bytes: int = ADBC_BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; ends its transaction."""
+    """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; end its transaction."""
     try:
         with connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
             cursor.execute(UTF8)
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
-            for batch in in_valid_batches(cursor.fetch_record_batch()):
-                yield from without_documents(pa.Table.from_batches([batch]), table).to_batches()
+            for batch in cursor.fetch_record_batch():
+                yield from without_documents(validated(pa.Table.from_batches([batch])), table).to_batches()
     finally:
         connection.rollback()
-
-
-def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches after validation; raises ValueError as `validated` does."""
-    for batch in batches:
-        yield from validated(pa.Table.from_batches([batch])).to_batches()
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch, None, None]:
     """Yield record batches of Native blocks, or of an Arrow stream for types that are not decoded here.
 
-    Ending early closes the connection; its next query opens another.
+    Ending early closes the connection; its next query opens another connection.
     """
     try:
-        yield from _select(connection, table)
+        if table.columns_of(*NOT_DECODED):
+            query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+            with connection.post(query, settings=clickhouse_read.ARROW) as response:
+                for batch in pa.ipc.open_stream(response):
+                    yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
+                response.read()
+        else:
+            query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+            settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
+            with connection.post(query, settings=settings) as response:
+                yield from read_blocks(response, table, table.arrow_large_schema)
     except BaseException:
-        connection.connection.close()  # the rest of this response would be read as the next one
+        connection.connection.close()  # the rest of this response would be read as the next response
         raise
 
 
-def _select(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    if not table.columns_of(*NOT_DECODED):
-        query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-        settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
-        with connection.post(query, settings=settings) as response:
-            yield from read_blocks(response, table, table.arrow_large_schema)
-        return
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    with connection.post(query, settings=clickhouse_read.ARROW) as response:
-        for batch in pa.ipc.open_stream(response):
-            yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
-        response.read()
-
-
 def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a Parquet file, one at a time.
+    """Yield the record batches of a Parquet file.
 
     By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
     """
@@ -241,11 +231,11 @@ def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
 def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -> None:
     """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`.
 
-    The complete file is renamed to its name, and replaces a file there; a failure leaves nothing.
+    The file is written under another name and replaces `file` when it is complete; a failure leaves no file.
     """
     partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        # Closed in any case: after an error the source would else go on, with its connection locked.
+        # Closed in any case: after an error the source would otherwise go on, with its connection locked.
         with (
             pq.ParquetWriter(partial, table.arrow_schema) as writer,
             closing(one_ahead(gathered(batches, ROWS_TO_KEEP))) as contents,
@@ -268,9 +258,8 @@ def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file:
 
 
 def stream_from_postgres(
-    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path,
-    batch_bytes: int = 0,
-) -> None:  # fmt: skip
+    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path, batch_bytes: int = 0
+) -> None:
     """Hold up to three row groups of 131,072 rows: one is made while its predecessor is written."""
     with closing(fetch_batches(connections, table, batch_bytes)) as batches:
         write_batches(batches, table, file)
@@ -282,7 +271,7 @@ def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) ->
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """Hold 262,144 rows as sent, and up to twice as many as read: some are read ahead."""
+    """Hold 262,144 rows as sent, and up to twice as many as read, because some are read ahead."""
     insert_batches(connection, table, read_batches(file))
 
 
@@ -302,29 +291,25 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
     pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table), table), file)
 
 
-def _move(
-    function: Callable[..., None], database: Database, direction: Direction, driver: str, family: str, label: str
-) -> Technique:
+def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:
+    """Return the record of a move, with database and direction from its name."""
+    prefix, _, server = function.__name__.rpartition("_")
+    database = cast("Database", server)
+    direction: Direction = "write" if prefix.endswith("_into") else "read"
     client = CLIENTS_OF_DRIVERS.get(driver, driver)
     contract = APPEND[database] if direction == "write" else None
     return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)
 
 
 MOVES = (
-    _move(stream_into_postgres, "postgres", "write", "pgpq", "copy_binary", "Parquet file -> table, streamed (pgpq)"),
-    _move(whole_into_postgres, "postgres", "write", "pgpq", "copy_binary",
-          "Parquet file -> Polars frame -> table (pgpq)"),
-    _move(stream_from_postgres, "postgres", "read", "psycopg_adbc", "copy_binary",
-          "table -> Parquet file, streamed (binary COPY)"),
-    _move(whole_from_postgres, "postgres", "read", "adbc", "arrow", "table -> Polars frame -> Parquet file (ADBC)"),
-    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "http_native",
-          "Parquet file -> table, streamed (Native)"),
-    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "arrow",
-          "Parquet file -> Polars frame -> table (Arrow)"),
-    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "http_native",
-          "table -> Parquet file, streamed (Native)"),
-    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "arrow",
-          "table -> Polars frame -> Parquet file (Arrow)"),
-)  # fmt: skip
+    _move(stream_into_postgres, "pgpq", "copy_binary", "Parquet file -> table, streamed (pgpq)"),
+    _move(whole_into_postgres, "pgpq", "copy_binary", "Parquet file -> Polars frame -> table (pgpq)"),
+    _move(stream_from_postgres, "psycopg_adbc", "copy_binary", "table -> Parquet file, streamed (binary COPY)"),
+    _move(whole_from_postgres, "adbc", "arrow", "table -> Polars frame -> Parquet file (ADBC)"),
+    _move(stream_into_clickhouse, "http_client", "http_native", "Parquet file -> table, streamed (Native)"),
+    _move(whole_into_clickhouse, "http_client", "arrow", "Parquet file -> Polars frame -> table (Arrow)"),
+    _move(stream_from_clickhouse, "http_client", "http_native", "table -> Parquet file, streamed (Native)"),
+    _move(whole_from_clickhouse, "http_client", "arrow", "table -> Polars frame -> Parquet file (Arrow)"),
+)
 """All moves; each streamed move is followed by its whole counterpart."""
 STREAMED = MOVES[::2]

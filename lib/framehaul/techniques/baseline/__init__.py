@@ -1,1 +1,1 @@
-"""What the server alone can do: no dataframe is converted, so no client can be faster."""
+"""Measure the server alone: no dataframe is converted, so no client can be faster."""

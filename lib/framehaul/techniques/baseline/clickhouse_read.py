@@ -1,4 +1,4 @@
-"""What ClickHouse can send, thrown away by the client. Left out: decoding, and every dataframe."""
+"""Read from ClickHouse and discard the response, without decoding and without a dataframe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from framehaul.techniques.registry import technique
 
 
 def discard(connection: HttpConnection, query: str, settings: Mapping[str, str | int]) -> int:
-    """Read a response into the same memory over and over; gives its length in bytes."""
+    """Read a response into one buffer, which each part overwrites; return its length in bytes."""
     response, scratch, total = connection.post(query, settings=settings), bytearray(1 << 20), 0
     while count := response.readinto(scratch):
         total += count
@@ -20,14 +20,14 @@ def discard(connection: HttpConnection, query: str, settings: Mapping[str, str |
 
 @technique(family="server", label="baseline: SELECT ... FORMAT Native, discarded (no decoding)")
 def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
-    """ClickHouse's own format, the least work for the server."""
+    """Read ClickHouse's own format, which is the least work for the server."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
     return discard(connection, query, NATIVE | LARGE_BLOCKS)
 
 
 @technique(family="server", label="baseline: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
 def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -> int:
-    """What the fastest readers read: UUIDs as text, dictionaries, the native writer, no compression."""
+    """Read the format of the fastest readers: UUIDs as text, dictionaries, the native writer, no compression."""
     return discard(
         connection,
         f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",

@@ -1,4 +1,4 @@
-"""What ClickHouse does alone: rows from one of its tables into another, or parsed and thrown away."""
+"""Write inside ClickHouse: rows of one table into another table, or rows that it parses and discards."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from framehaul.data.schema import Table, quote_clickhouse_text
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.registry import technique
 
-# Smaller blocks and two insert threads are the server's fastest way with two cores.
+# With two cores the server is fastest with smaller blocks and two insert threads.
 FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
 
 
 @technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
-    """Rows in the order in which the server has them, which is sorted by key within a partition."""
+    """Insert rows in the order in which the server stores them, which is sorted by key within a partition."""
     connection.post(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
         f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}",
@@ -31,7 +31,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
     requires=("key",),
 )
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
-    """Rows shuffled first, so that the server has to sort them again; the shuffling is inside."""
+    """Insert shuffled rows, so that the server sorts them again; shuffling is on the clock."""
     connection.post(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
         f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY cityHash64({table.clickhouse_key})",
@@ -41,7 +41,7 @@ def none_http_client_insert_select_unsorted(connection: HttpConnection, table: T
 
 @technique(family="server", label="baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
 def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
-    """Everything but sorting, compressing and writing; gives the number of rows that the server says it took."""
+    """Insert without sorting, compressing and writing; return the number of rows that the server reports."""
     query = f"INSERT INTO FUNCTION null({quote_clickhouse_text(table.clickhouse_structure)}) FORMAT ArrowStream"
     response = connection.post(query, body=arrow_stream(from_polars(frame, table)))
     response.read()

@@ -1,4 +1,4 @@
-"""What PostgreSQL can send, thrown away by the client. Left out: decoding, and every dataframe."""
+"""Read from PostgreSQL and discard the response, without decoding and without a dataframe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framehaul.techniques.registry import technique
 
 @technique(family="server", label="baseline: COPY TO STDOUT, text, discarded (no decoding)")
 def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
-    """PostgreSQL's own text format; gives the number of bytes thrown away."""
+    """Read PostgreSQL's text format; return the number of bytes."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         return sum(map(len, copy))
@@ -23,7 +23,7 @@ def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table:
 
 @technique(family="server", label="baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
 def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
-    """PostgreSQL's binary format; gives the number of bytes thrown away."""
+    """Read PostgreSQL's binary format; return the number of bytes."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         return sum(map(len, copy))
@@ -38,7 +38,7 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
 async def none_asyncpg_copy_binary_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
 ) -> int:
-    """Half of the pages each; gives the number of bytes thrown away."""
+    """Read half of the pages over each connection; return the number of bytes."""
     pages = await connections[0].fetchval(pages_query(table))
 
     async def discard(connection: asyncpg.Connection[Any], condition: str) -> int:
@@ -56,7 +56,7 @@ async def none_asyncpg_copy_binary_two_connections(
 
 @technique(family="server", label="baseline: SELECT serialised as binary inside the server (no wire, no decoding)")
 def none_psycopg_serialize(connection: psycopg.Connection[Any], table: Table) -> int:
-    """EXPLAIN ANALYZE runs the scan and the output functions and sends nothing; gives the number of rows.
+    """Run the scan and the output functions by EXPLAIN ANALYZE, which sends nothing; return the number of rows.
 
     https://www.postgresql.org/docs/18/sql-explain.html, option SERIALIZE
     """

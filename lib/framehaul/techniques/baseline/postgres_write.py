@@ -1,4 +1,4 @@
-"""What PostgreSQL does alone: rows from one of its tables into another. Left out: the client, the wire and parsing."""
+"""Write inside PostgreSQL: rows of one table into another table, without client, network and parsing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from framehaul.techniques.registry import technique
 
 @technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
-    """Rows in the order in which the frame has them, the primary key maintained as they come."""
+    """Insert rows in the order of the frame, and update the primary key with each row."""
     connection.execute(
         f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
         f"SELECT {table.postgres_columns} FROM {source.postgres_name}".encode()
@@ -25,7 +25,7 @@ def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table
     requires=("key",),
 )
 def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
-    """Rows in the order of the primary key; sorting is inside."""
+    """Insert rows in the order of the primary key; sorting is on the clock."""
     connection.execute(
         f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
         f"SELECT {table.postgres_columns} FROM {source.postgres_name} ORDER BY {table.postgres_key}".encode()

@@ -1,1 +1,1 @@
-"""The techniques of the published comparison, made right where they lost data."""
+"""The techniques of the published comparison, corrected where they lost data."""

@@ -1,4 +1,4 @@
-"""ClickHouse to dataframe.
+"""Read a table of ClickHouse into a dataframe.
 
 Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
 """
@@ -22,35 +22,35 @@ from framehaul.techniques.registry import technique
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Pandas dataframe")
 def pandas_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
-    """clickhouse-driver decodes native blocks into a Python sequence per column, pandas takes those."""
+    """clickhouse-driver decodes native blocks into a Python sequence per column; pandas builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Polars dataframe")
 def polars_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
-    """clickhouse-driver decodes native blocks into a Python sequence per column, Polars takes those."""
+    """clickhouse-driver decodes native blocks into a Python sequence per column; Polars builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
 @technique(family="native_columnar", label="asynch native columnar fetch -> Pandas dataframe")
 async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pd.DataFrame:
-    """asynch decodes native blocks into a Python sequence per column, pandas takes those."""
+    """asynch decodes native blocks into a Python sequence per column; pandas builds a frame from them."""
     columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
 @technique(family="native_columnar", label="asynch native columnar fetch -> Polars dataframe")
 async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pl.DataFrame:
-    """asynch decodes native blocks into a Python sequence per column, Polars takes those."""
+    """asynch decodes native blocks into a Python sequence per column; Polars builds a frame from them."""
     columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Pandas dataframe")
 def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """SQLAlchemy, over clickhouse-driver, gives row tuples, pandas builds columns from them."""
+    """SQLAlchemy, over clickhouse-driver, returns row tuples; pandas builds columns from them."""
     rows = connection.exec_driver_sql(
         f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     ).all()
@@ -59,7 +59,7 @@ def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, ta
 
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Polars dataframe")
 def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """SQLAlchemy, over clickhouse-driver, gives row tuples, Polars builds columns from them."""
+    """SQLAlchemy, over clickhouse-driver, returns row tuples; Polars builds columns from them."""
     rows = connection.exec_driver_sql(
         f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     ).all()
@@ -68,20 +68,20 @@ def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, ta
 
 @technique(family="row_fetch", label="asynch row fetch -> Pandas dataframe")
 async def pandas_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pd.DataFrame:
-    """asynch gives row tuples, pandas builds columns from them."""
+    """asynch returns row tuples; pandas builds columns from them."""
     rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
     return pd.DataFrame(rows, columns=table.column_names)
 
 
 @technique(family="row_fetch", label="asynch row fetch -> Polars dataframe")
 async def polars_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pl.DataFrame:
-    """asynch gives row tuples, Polars builds columns from them."""
+    """asynch returns row tuples; Polars builds columns from them."""
     rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
-    r"""Parse ClickHouse's CSV with pandas, in which only \N is NULL."""
+    r"""Return ClickHouse's CSV, in which only \N is NULL, parsed by pandas."""
     return pd.read_csv(
         io.BytesIO(payload),
         header=None,
@@ -93,7 +93,7 @@ def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
 
 
 def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
-    r"""Parse ClickHouse's CSV with Polars, in which only \N is NULL; text and floats have the table's dtypes."""
+    r"""Return ClickHouse's CSV, in which only \N is NULL, parsed by Polars; text and floats have the table's dtypes."""
     return pl.read_csv(
         io.BytesIO(payload),
         has_header=False,
@@ -106,7 +106,7 @@ def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
 
 @technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
 def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
-    """urllib reads CSV to the end, pandas parses it."""
+    """urllib reads all of the CSV; then pandas parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
@@ -115,7 +115,7 @@ def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
 
 @technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
 def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
-    """urllib reads CSV to the end, Polars parses it."""
+    """urllib reads all of the CSV; then Polars parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
@@ -124,7 +124,7 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
 async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
-    """httpx reads CSV to the end, pandas parses it."""
+    """httpx reads all of the CSV; then pandas parses it."""
     response = await client.post(
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
     )
@@ -134,7 +134,7 @@ async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFr
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
 async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
-    """httpx reads CSV to the end, Polars parses it."""
+    """httpx reads all of the CSV; then Polars parses it."""
     response = await client.post(
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
     )
@@ -144,7 +144,7 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
 def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
-    """urllib reads a Parquet file to the end, pandas decodes it."""
+    """urllib reads the whole Parquet file; then pandas decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
@@ -153,7 +153,7 @@ def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
 def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
-    """urllib reads a Parquet file to the end, Polars decodes it."""
+    """urllib reads the whole Parquet file; then Polars decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
@@ -162,7 +162,7 @@ def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
 
 @technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
 async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
-    """httpx reads a Parquet file to the end, pandas decodes it."""
+    """httpx reads the whole Parquet file; then pandas decodes it."""
     response = await client.post(
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
     )
@@ -172,7 +172,7 @@ async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.Da
 
 @technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
 async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
-    """httpx reads a Parquet file to the end, Polars decodes it."""
+    """httpx reads the whole Parquet file; then Polars decodes it."""
     response = await client.post(
         "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
     )

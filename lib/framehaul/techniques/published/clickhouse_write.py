@@ -1,4 +1,4 @@
-"""Dataframe to ClickHouse.
+"""Write a dataframe to ClickHouse.
 
 Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
 """
@@ -21,18 +21,18 @@ from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import HttpEndpoint
 from framehaul.techniques.registry import technique
 
-# Unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality column even with
-# input_format_csv_trim_whitespaces = 0) and takes an empty field for the column's default. So all text is quoted here.
-# pandas then quotes its mark for NULL as well, which ClickHouse has to be told:
+# All text is quoted, because unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality
+# column even with input_format_csv_trim_whitespaces = 0) and reads an empty field as the column's default.
+# pandas then quotes NULL as well, which needs a setting of ClickHouse:
 # https://clickhouse.com/docs/operations/settings/formats#format_csv_null_representation
 QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 
-# TabSeparated has no quotes: it escapes with backslashes, https://clickhouse.com/docs/interfaces/formats/TabSeparated
+# TabSeparated has no quotes, but escapes with backslashes: https://clickhouse.com/docs/interfaces/formats/TabSeparated
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def pandas_csv(frame: pd.DataFrame) -> str:
-    """Return CSV in which all text is quoted; pandas quotes its NULL too, which `QUOTED_NULL` tells the server."""
+    """Return CSV in which all text is quoted, and NULL as well, for which the query needs `QUOTED_NULL`."""
     return frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
 
 
@@ -42,7 +42,7 @@ def polars_csv(frame: pl.DataFrame) -> str:
 
 
 def pandas_tsv(frame: pd.DataFrame, table: Table) -> str:
-    """Return TabSeparated text, escaped one character after another: the backslash goes first."""
+    """Return TabSeparated text, escaped one character after another, beginning with the backslash."""
     escaped = {name: frame[name] for name in table.columns_of(ColumnType.TEXT)}
     for character, escape in TSV_ESCAPES.items():
         escaped = {name: text.str.replace(character, escape, regex=False) for name, text in escaped.items()}
@@ -57,7 +57,7 @@ def polars_tsv(frame: pl.DataFrame, table: Table) -> str:
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV, clickhouse-driver sends it inside the text of the query."""
+    """pandas writes CSV; clickhouse-driver sends it inside the text of the query."""
     payload = pandas_csv(frame)
     client.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
@@ -66,28 +66,28 @@ def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table,
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV, clickhouse-driver sends it inside the text of the query."""
+    """Polars writes CSV; clickhouse-driver sends it inside the text of the query."""
     payload = polars_csv(frame)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
+    """pandas writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
     payload = pandas_tsv(frame, table)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
+    """Polars writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
     payload = polars_tsv(frame, table)
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV, SQLAlchemy sends it inside the text of the query."""
+    """pandas writes CSV; SQLAlchemy sends it inside the text of the query."""
     payload = pandas_csv(frame)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -95,7 +95,7 @@ def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV, SQLAlchemy sends it inside the text of the query."""
+    """Polars writes CSV; SQLAlchemy sends it inside the text of the query."""
     payload = polars_csv(frame)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -103,7 +103,7 @@ def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
+    """pandas writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
     payload = pandas_tsv(frame, table)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -111,7 +111,7 @@ def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
+    """Polars writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
     payload = polars_tsv(frame, table)
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -119,7 +119,7 @@ def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
 async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV, asynch sends it inside the text of the query."""
+    """pandas writes CSV; asynch sends it inside the text of the query."""
     payload = pandas_csv(frame)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
@@ -128,14 +128,14 @@ async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: p
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
 async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV, asynch sends it inside the text of the query."""
+    """Polars writes CSV; asynch sends it inside the text of the query."""
     payload = polars_csv(frame)
     await connection.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")
 async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV, asynch sends it inside the text of the query."""
+    """pandas writes backslash-escaped TSV; asynch sends it inside the text of the query."""
     payload = pandas_tsv(frame, table)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
@@ -144,7 +144,7 @@ async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: p
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Polars delimited text")
 async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV, asynch sends it inside the text of the query."""
+    """Polars writes backslash-escaped TSV; asynch sends it inside the text of the query."""
     payload = polars_tsv(frame, table)
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
@@ -155,7 +155,7 @@ async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: p
 def pandas_clickhouse_driver_native_columnar(
     client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame
 ) -> None:
-    """pandas gives columns as Python lists, clickhouse-driver encodes them as native blocks."""
+    """pandas returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
     columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
@@ -164,14 +164,14 @@ def pandas_clickhouse_driver_native_columnar(
 def polars_clickhouse_driver_native_columnar(
     client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame
 ) -> None:
-    """Polars gives columns as Python lists, clickhouse-driver encodes them as native blocks."""
+    """Polars returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
     columns = [frame.get_column(name).to_list() for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
 
 @technique(family="native_columnar", label="asynch native columnar insert from Pandas dataframe")
 async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives columns as Python lists, asynch encodes them as native blocks."""
+    """pandas returns columns as Python lists; asynch encodes them as native blocks."""
     columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
@@ -180,7 +180,7 @@ async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Tab
 
 @technique(family="native_columnar", label="asynch native columnar insert from Polars dataframe")
 async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars gives columns as Python lists, asynch encodes them as native blocks."""
+    """Polars returns columns as Python lists; asynch encodes them as native blocks."""
     columns = [frame.get_column(name).to_list() for name in table.column_names]
     await connection.execute(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
@@ -189,7 +189,7 @@ async def polars_asynch_native_columnar(connection: AsynchConnection, table: Tab
 
 @technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Pandas dataframe")
 def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file in memory, urllib posts it."""
+    """pandas writes a Parquet file in memory; urllib posts it."""
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
@@ -199,7 +199,7 @@ def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pd.DataFr
 
 @technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
 def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file in memory, urllib posts it."""
+    """Polars writes a Parquet file in memory; urllib posts it."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
@@ -209,7 +209,7 @@ def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pl.DataFr
 
 @technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Pandas dataframe")
 async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file in memory, httpx posts it."""
+    """pandas writes a Parquet file in memory; httpx posts it."""
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
@@ -219,7 +219,7 @@ async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
 
 @technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
 async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file in memory, httpx posts it."""
+    """Polars writes a Parquet file in memory; httpx posts it."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
@@ -228,6 +228,6 @@ async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
 
 
 def _none_for_missing(column: pd.Series[Any]) -> pd.Series[Any]:
-    """The column with None in place of pandas' missing values, which the drivers do not know."""
+    """Return the column with None in place of pandas' missing values, which the drivers do not support."""
     missing = column.isna()
     return column.astype(object).where(~missing, None) if missing.any() else column

@@ -1,4 +1,4 @@
-"""PostgreSQL to dataframe.
+"""Read a table of PostgreSQL into a dataframe.
 
 Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
 """
@@ -36,7 +36,7 @@ def copied_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
 def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """COPY gives tab-delimited CSV, pandas parses it."""
+    """COPY returns tab-delimited CSV; pandas parses it."""
     return pd.read_csv(
         copied_text(connection, table),
         sep="\t",
@@ -50,7 +50,7 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """COPY gives tab-delimited CSV, Polars parses it."""
+    """COPY returns tab-delimited CSV; Polars parses it."""
     return pl.read_csv(
         copied_text(connection, table),
         separator="\t",
@@ -64,35 +64,35 @@ def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
 
 @technique(family="row_fetch", label="psycopg row fetch -> Pandas dataframe")
 def pandas_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """psycopg decodes every value into a Python object, pandas builds columns from the rows."""
+    """psycopg decodes every value into a Python object; pandas builds columns from the rows."""
     rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
     return pd.DataFrame(rows, columns=table.column_names)
 
 
 @technique(family="row_fetch", label="psycopg row fetch -> Polars dataframe")
 def polars_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """psycopg decodes every value into a Python object, Polars builds columns from the rows."""
+    """psycopg decodes every value into a Python object; Polars builds columns from the rows."""
     rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 @technique(family="row_fetch", label="asyncpg row fetch -> Pandas dataframe")
 async def pandas_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
-    """asyncpg decodes binary rows into records, pandas builds columns from them."""
+    """asyncpg decodes binary rows into records; pandas builds columns from them."""
     rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
 
 
 @technique(family="row_fetch", label="asyncpg row fetch -> Polars dataframe")
 async def polars_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
-    """asyncpg decodes binary rows into records, Polars builds columns from them."""
+    """asyncpg decodes binary rows into records; Polars builds columns from them."""
     rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
 
 
 @technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Pandas dataframe")
 async def pandas_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
-    """The same as the row fetch, through an explicitly prepared statement."""
+    """asyncpg fetches rows as in the row fetch, through an explicitly prepared statement."""
     statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     rows = await statement.fetch()
     return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
@@ -100,7 +100,7 @@ async def pandas_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
 
 @technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Polars dataframe")
 async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
-    """The same as the row fetch, through an explicitly prepared statement."""
+    """asyncpg fetches rows as in the row fetch, through an explicitly prepared statement."""
     statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     rows = await statement.fetch()
     return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
@@ -108,7 +108,7 @@ async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
 def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas' own reader over a SQLAlchemy connection.
+    """Read with pandas' own reader over a SQLAlchemy connection.
 
     https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
     """
@@ -118,7 +118,7 @@ def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: T
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
 def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars' own reader over a SQLAlchemy connection.
+    """Read with Polars' own reader over a SQLAlchemy connection.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     """
@@ -130,7 +130,7 @@ def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Ta
     family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe", client="psycopg_parquet"
 )
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
-    """The server writes a Parquet file into a shared directory, pandas reads it."""
+    """The server writes a Parquet file into a shared directory; pandas reads it."""
     path, path_on_server = exchange.new_file()
     exchange.connection.execute(
         f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
@@ -143,7 +143,7 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.Dat
     family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Polars dataframe", client="psycopg_parquet"
 )
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
-    """The server writes a Parquet file into a shared directory, pyarrow reads it into Polars."""
+    """The server writes a Parquet file into a shared directory; pyarrow reads it for Polars."""
     path, path_on_server = exchange.new_file()
     exchange.connection.execute(
         f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "

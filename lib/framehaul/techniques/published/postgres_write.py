@@ -1,4 +1,4 @@
-"""Dataframe to PostgreSQL.
+"""Write a dataframe to PostgreSQL.
 
 Every function takes an open connection in autocommit, a `Table` and a frame, and returns when the rows are committed.
 """
@@ -28,7 +28,7 @@ COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
 
 @technique(family="copy_text", label="asyncpg COPY FROM STDIN from Pandas delimited text")
 async def pandas_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes tab-delimited CSV, asyncpg streams it into COPY."""
+    """pandas writes tab-delimited CSV; asyncpg streams it into COPY."""
     buffer = io.BytesIO()
     frame.to_csv(buffer, index=False, header=False, sep="\t", na_rep=r"\N")
     buffer.seek(0)
@@ -39,7 +39,7 @@ async def pandas_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: T
 
 @technique(family="copy_text", label="asyncpg COPY FROM STDIN from Polars delimited text")
 async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes tab-delimited CSV, asyncpg streams it into COPY."""
+    """Polars writes tab-delimited CSV; asyncpg streams it into COPY."""
     buffer = io.BytesIO()
     frame.write_csv(buffer, include_header=False, separator="\t", null_value=r"\N")
     buffer.seek(0)
@@ -50,7 +50,7 @@ async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: T
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Pandas delimited text")
 def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes tab-delimited CSV, psycopg hands the whole buffer to COPY."""
+    """pandas writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
     buffer = io.BytesIO()
     frame.to_csv(buffer, index=False, header=False, sep="\t", na_rep=r"\N")
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
@@ -60,7 +60,7 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, 
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text")
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes tab-delimited CSV, psycopg hands the whole buffer to COPY."""
+    """Polars writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
     buffer = io.BytesIO()
     frame.write_csv(buffer, include_header=False, separator="\t", null_value=r"\N")
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
@@ -70,14 +70,14 @@ def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, 
 
 @technique(family="copy_binary", label="asyncpg COPY FROM STDIN (FORMAT binary) from Pandas rows")
 async def pandas_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives row tuples, asyncpg encodes them as COPY's binary format."""
+    """pandas returns row tuples; asyncpg encodes them as COPY's binary format."""
     rows = _none_for_missing(frame, table).itertuples(index=False, name=None)
     await connection.copy_records_to_table(table.name, records=_with_uuids(rows, table), columns=table.column_names)
 
 
 @technique(family="copy_binary", label="asyncpg COPY FROM STDIN (FORMAT binary) from Polars rows")
 async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars gives row tuples, asyncpg encodes them as COPY's binary format."""
+    """Polars returns row tuples; asyncpg encodes them as COPY's binary format."""
     rows = frame.iter_rows()
     await connection.copy_records_to_table(table.name, records=_with_uuids(rows, table), columns=table.column_names)
 
@@ -88,10 +88,10 @@ async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table:
     client="psycopg_parquet",
 )
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file into a shared directory, the server copies from it."""
+    """pandas writes a Parquet file into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
     pq.write_table(with_uuid_bytes(from_pandas(frame, table), table), path)
-    path.chmod(0o644)  # the directory is private to both sides; the server may be another account
+    path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
     exchange.connection.execute(
         f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
@@ -103,17 +103,17 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd
     client="psycopg_parquet",
 )
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file into a shared directory, the server copies from it."""
+    """Polars writes a Parquet file into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
     pq.write_table(with_uuid_bytes(frame.to_arrow(), table), path)
-    path.chmod(0o644)  # the directory is private to both sides; the server may be another account
+    path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
     exchange.connection.execute(
         f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
 
 
 def _with_uuids(rows: Iterable[tuple[Any, ...]], table: Table) -> Iterator[tuple[Any, ...]]:
-    """The rows with UUID objects where the frame holds their text: what binary COPY encodes."""
+    """Return the rows with UUID objects in place of their text."""
     for name in table.columns_of(ColumnType.UUID):
         rows = _with_uuid(rows, table.column_names.index(name))
     return iter(rows)
@@ -125,6 +125,6 @@ def _with_uuid(rows: Iterable[tuple[Any, ...]], at: int) -> Iterator[tuple[Any, 
 
 
 def _none_for_missing(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """The frame with None in place of pandas' missing values, in the columns that may hold them."""
+    """Return the frame with None in place of pandas' missing values, in nullable columns."""
     nullable = [column.name for column in table.columns if column.nullable]
     return frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), None) for name in nullable})
