@@ -18,7 +18,6 @@ from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
 from framehaul.bench.rounds import Log
-from framehaul.bench.times import Times
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
@@ -72,7 +71,6 @@ class Recording:
         self.so_far = writer.read
         """Returns the passes written so far, with those of an interrupted run that this run continues."""
         self.metadata: dict[str, Any] = {}
-        self.times = Times()
         self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
@@ -104,7 +102,7 @@ class Recording:
 
     def log[T, V](self, row: Callable[[T, int, Pass[V]], DataclassInstance], stop: threading.Event) -> Log[T, V]:
         """Return the log of `measure.run`, for passes that `row` turns into rows."""
-        return Log(*self.passes(row), self.progress, self.times, stop)
+        return Log(*self.passes(row), self.progress, stop)
 
     def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""
@@ -172,8 +170,6 @@ def recording(
             this_run.say(f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
-    if this_run.times.seconds:
-        this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
     cores_now = cores_cpu()
     known = {
         "run_id": this_run.run_id,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from framehaul.bench.meter import settle, settled
 from framehaul.bench.passes import Pass, Skipped, attempt
-from framehaul.bench.times import Times
 
 
 def check(**given: tuple[int, int]) -> None:
@@ -45,14 +44,13 @@ def never(*_: object) -> bool:
 
 @dataclass(frozen=True)
 class Log[T, V]:
-    """Callbacks that a run reports to, where its time is counted, and the event that stops it."""
+    """Callbacks that a run reports to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
     """Gets the task, the number of the pass, from 1 on, and its outcome."""
     finished: Callable[[T, int], bool] = never
     """Returns whether an interrupted run has recorded a pass already."""
     progress: Callable[[str], object] = nothing
-    times: Times = field(default_factory=Times)
     stop: threading.Event | None = None
 
 
