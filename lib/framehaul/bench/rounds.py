@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +48,9 @@ class Log[T, V]:
     """Callbacks that a run reports to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
-    """Gets the task, the number of the pass, from 1 on, and its outcome."""
+    """Record a task, the number of its pass, from 1 on, and its outcome."""
     finished: Callable[[T, int], bool] = never
-    """Returns whether an interrupted run has recorded a pass already."""
+    """Return true for a pass that an interrupted run has recorded."""
     progress: Callable[[str], object] = nothing
     stop: threading.Event | None = None
 
@@ -95,24 +96,12 @@ def in_rounds[T: Hashable, V](
 def interruptible(work: Callable[[threading.Event], object]) -> None:
     """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
 
-    An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes.
+    An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes. Errors of `work` are raised.
     """
     stop = threading.Event()
-    failure: list[BaseException] = []
-
-    def guarded() -> None:
+    with ThreadPoolExecutor(1, "framehaul-measure") as pool:
         try:
-            work(stop)
-        except BaseException as error:  # noqa: BLE001  raised again in the main thread
-            failure.append(error)
-
-    thread = threading.Thread(target=guarded, name="framehaul-measure")
-    thread.start()
-    try:
-        thread.join()
-    except KeyboardInterrupt:
-        stop.set()
-        thread.join()
-        raise
-    if failure:
-        raise failure[0]
+            pool.submit(work, stop).result()
+        except KeyboardInterrupt:
+            stop.set()
+            raise
