@@ -35,7 +35,7 @@ MIN_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio, from the logarithms of the ratios of its rounds; NaN without a round that both sides have."""
+    """A ratio of speeds, by the logarithms of its per-round ratios; NaN without a round that both sides have."""
 
     logs: tuple[float, ...] = ()
 
@@ -99,7 +99,7 @@ def _means_outside(rounds: int) -> float:
 
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> Ratio:
-    """Return the ratio of the column `speed` of two sets of passes of one run; without one if any pass failed."""
+    """Return the ratio of the column `speed` of two sets of passes of one run, without rounds if any pass failed."""
     one, other = (
         dict(side.filter(status="ok").select("pass", speed).rows()) if "failed" not in side["status"] else {}
         for side in (left, right)
@@ -119,13 +119,8 @@ def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
 
 def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """Return the ratio of two techniques' rows/s at the largest number of rows that both moved."""
-    return with_rows(left, right)[0]
-
-
-def with_rows(left: pl.DataFrame, right: pl.DataFrame) -> tuple[Ratio, int | None]:
-    """Return `ratio_at_same_rows` and the number of rows; None if they have none in common."""
     rows = max({*left["rows"]} & {*right["rows"]}, default=None)
-    return (Ratio(), None) if rows is None else (ratio(left.filter(rows=rows), right.filter(rows=rows)), rows)
+    return Ratio() if rows is None else ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
 @dataclass(frozen=True)
@@ -142,12 +137,12 @@ class Evidence:
 
 
 def evidence(logs: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of per-round ratios, two at least."""
+    """Return the evidence of the logarithms of at least two per-round ratios."""
     return Evidence(fmean(logs), _variance(logs), len(logs) - 1, 1 / len(logs))
 
 
 def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of the speeds of two runs, left over right, two passes each at least."""
+    """Return the evidence of the logarithms of the speeds of two runs, left over right, with at least two passes each."""
     degrees = len(left) + len(right) - 2
     together = _variance(left) * (len(left) - 1) + _variance(right) * (len(right) - 1)
     return Evidence(fmean(left) - fmean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
@@ -194,7 +189,7 @@ def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
 
 
 def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
-    """Return the signs of the claims of one page, each of them that a ratio is over its bound; None without rounds."""
+    """Return the `signs` of the claims of one page, that each ratio is over its bound; None without rounds."""
     enough = [at for at, (one, _) in enumerate(claims) if one.rounds >= MIN_ROUNDS]
     found = signs([evidence(claims[at][0].logs) for at in enough], [claims[at][1] for at in enough])
     by_place = dict(zip(enough, found, strict=True))

@@ -87,7 +87,7 @@ SCHEMA = schema_of(Result)
 
 
 def identity(row: DataclassInstance) -> tuple[str, ...]:
-    """Return the fields that identify a pass, as text: those without a default, except the run's."""
+    """Return the fields that identify a pass, as text: the fields without a default, except the run's."""
     return tuple("" if (value := getattr(row, name)) is None else str(value) for name in _identifying(type(row)))
 
 
@@ -120,7 +120,7 @@ class Writer:
         self._terms = None if terms is None else hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         self.finished: set[tuple[str, ...]] = set()
-        """The `identity` of every pass that is recorded, by this run or the interrupted one that it continues."""
+        """The `identity` of every recorded pass of this run, and of the interrupted run that it continues."""
 
     def __enter__(self) -> Self:
         try:
@@ -130,7 +130,12 @@ class Writer:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left = self._left()
                 if not left:
-                    self._begin()
+                    # The header comes before the terms: rows of another run are never in a file with these terms.
+                    self._file.truncate(0)
+                    self._file.write(_csv([self._columns]))
+                    self._file.flush()
+                    if self._terms is not None:
+                        _replace(self._terms_file, self._terms)
                 stack.pop_all()  # the file stays open until the end of the block
         except BlockingIOError:
             raise ResultsError(
@@ -145,18 +150,10 @@ class Writer:
             self.run_id = left[0][self._columns.index("run_id")]
         return self
 
-    def _begin(self) -> None:
-        """Write the header, then the terms: rows of another run are never in a file with these terms."""
-        self._file.truncate(0)
-        self._file.write(_csv([self._columns]))
-        self._file.flush()
-        if self._terms is not None:
-            _replace(self._terms_file, self._terms)
-
     def _left(self) -> list[list[str]]:
         """Return the rows of an interrupted run with the same terms; remove a row that was cut off.
 
-        Failures at the end are removed too: servers may end before a run that is killed, and the pass that runs fails.
+        Failures at the end are removed too: when a run is killed, its servers may end first, which fails the last pass.
         """
         if self._fresh or self._terms is None or not self._terms_file.exists():
             return []
