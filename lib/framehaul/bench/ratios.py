@@ -142,7 +142,7 @@ def evidence(logs: Sequence[float]) -> Evidence:
 
 
 def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of the speeds of two runs, left over right, with at least two passes each."""
+    """Return the evidence of the logarithms of speeds, left over right, of two runs of at least two passes each."""
     degrees = len(left) + len(right) - 2
     together = _variance(left) * (len(left) - 1) + _variance(right) * (len(right) - 1)
     return Evidence(fmean(left) - fmean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
