@@ -70,26 +70,6 @@ def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
     assert environment._commit(checkout / "machines" / "m" / "9") == clean
 
 
-def test_the_answer_in_a_notebook_makes_nothing_dirty_and_its_code_does(checkout: Path) -> None:
-    def notebook(text: str, code: str) -> str:
-        cells = [{"cell_type": "markdown", "source": [text]}, {"cell_type": "code", "source": [code]}]
-        return json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
-
-    file = checkout / "notebooks" / "01.ipynb"
-    file.write_text(notebook("before", "1"))
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
-    subprocess.run([*git, "commit", "-qam", "x"], cwd=checkout, check=True)
-    clean = environment._commit(checkout)
-    file.write_text(notebook("after", "1"))
-    assert environment._commit(checkout) == clean
-    file.write_text(notebook("after", "2"))
-    assert environment._commit(checkout) == f"{clean}-dirty"
-    file.write_text("damaged")
-    assert environment._commit(checkout) == f"{clean}-dirty"
-    file.unlink()
-    assert environment._commit(checkout) == f"{clean}-dirty"
-
-
 def test_code_that_is_not_committed_is_dirty(checkout: Path) -> None:
     clean = environment._commit(checkout)
     for name in ("lib/new.py", "notebooks/new/02.ipynb", "Makefile"):

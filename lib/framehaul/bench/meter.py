@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 
 READINGS = 3
-"""How often the list of a server's processes is read again when some of them end during the reading."""
+"""The maximum of readings of a server's list of processes, which is read again when some end during the reading."""
 RETURN_SECONDS = 1.0
 RETAINED_BYTES = 16 << 20
 """Polars' allocator returns freed memory in the background, in about half a second; a pass waits for more than this.
@@ -30,7 +30,7 @@ PROCESS_CLOCK = 2
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds and bytes of memory of a pass; None where they were not asked for or are not known."""
+    """CPU seconds and bytes of memory of a pass; None if they were not asked for or are not known."""
 
     client_cpu_s: float
     server_cpu_s: float | None
@@ -240,7 +240,7 @@ def give_back_memory() -> None:
 
 
 def reset_peak_rss() -> int | None:
-    """Reset the kernel's high-water mark and return it, in bytes; None where that is not possible.
+    """Reset the kernel's high-water mark of memory and return it in bytes; None if that is not possible.
 
     See clear_refs in proc(5).
     """
@@ -248,19 +248,13 @@ def reset_peak_rss() -> int | None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None  # not Linux, or not allowed
-    return peak_rss_bytes()
+    return _own_bytes("status", "VmHWM:")
 
 
 def peak_rss_growth(before: int | None) -> int | None:
     """Return the growth of the high-water mark since `reset_peak_rss` returned `before`; None if one is unknown."""
-    if before is None or (peak := peak_rss_bytes()) is None:
-        return None
-    return max(0, peak - before)
-
-
-def peak_rss_bytes() -> int | None:
-    """Return the kernel's high-water mark since the last reset; None where there is none."""
-    return _own_bytes("status", "VmHWM:")
+    peak = _own_bytes("status", "VmHWM:")
+    return None if before is None or peak is None else max(0, peak - before)
 
 
 def lazily_freed_bytes() -> int:
@@ -269,7 +263,7 @@ def lazily_freed_bytes() -> int:
 
 
 def _own_bytes(file: str, name: str) -> int | None:
-    """Return a size from a file of /proc/self; None where this system does not have it."""
+    """Return a size from a file of /proc/self; None on a system without it."""
     try:
         lines = Path(f"/proc/self/{file}").read_text().splitlines()
     except OSError:
