@@ -13,6 +13,7 @@ passes of both.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -226,8 +227,5 @@ def two_sided(t: float, degrees: int) -> float:
 @cache
 def quantile(degrees: int) -> float:
     """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`."""
-    low, high = 0.0, 100.0
-    for _ in range(37):  # halvings, down to 1e-9
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, degrees) > OUTSIDE else (low, middle)
-    return high
+    millionths = range(10**8)
+    return bisect_left(millionths, -OUTSIDE, key=lambda at: -two_sided(at / 1e6, degrees)) / 1e6
