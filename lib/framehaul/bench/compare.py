@@ -1,4 +1,4 @@
-"""Compare two runs: which techniques became slower or wrong from A to B, and what else differs between the runs.
+"""Compare two runs: techniques that became slower or wrong from A to B, and other differences between the runs.
 
 A technique is slower or faster in B when its passes do not overlap and the rule of `bench.ratios` shows it: at most one
 in twenty comparisons of runs that do not differ marks anything.
@@ -22,7 +22,7 @@ from framehaul.bench.store import EXACT
 from framehaul.errors import ResultsError
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
-"""Two sets of passes are compared when these are the same; each study measures under conditions of its own."""
+"""The columns in which two compared sets of passes are equal; each study measures under other conditions."""
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
 """The minimum of passes in each run for a verdict on speed."""
@@ -47,7 +47,7 @@ class ComparisonError(ResultsError):
 
 @dataclass(frozen=True)
 class Run:
-    """The passes of a run's techniques, its metadata, and the names of unfinished files."""
+    """A run: the passes of its techniques, its metadata, and the names of unfinished files."""
 
     name: str
     passes: pl.DataFrame

@@ -52,11 +52,6 @@ def digest(metadata: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def load() -> dict[str, Any]:
-    """Return the load averages of 1, 5 and 15 minutes, which include this project's own load."""
-    return {"load_average": [round(one, 2) for one in psutil.getloadavg()]}
-
-
 def _machine(settings: Settings) -> dict[str, Any]:
     cpu = _cpu()
     flags = sorted((cpu.get("flags") or cpu.get("Features") or "").split())

@@ -63,7 +63,7 @@ class PassOptions:
     cold: Container[Key] = ()
     """Techniques whose passes find no memory that earlier passes have freed, as in a process that just started."""
     profile: bool = False
-    """Whether to record the events that ClickHouse counts during a pass."""
+    """True to record the events that ClickHouse counts during a pass."""
     calls: int = 1
     """Calls of a pass, one after another: one call of few rows is too short to be timed. Writes send `content` in as
     many parts. Reads fetch all of it each time, and every frame is verified."""

@@ -26,7 +26,7 @@ import polars as pl
 LEAST_ROUNDS = 6
 """The minimum for an interval: the range of five rounds holds the true ratio 94% of the time at best."""
 OUTSIDE = 0.05
-"""How often an interval may miss, and how often a page may have a false verdict."""
+"""The probability that an interval misses the true ratio, and that a page has a false verdict."""
 LENT_ROUNDS = 4
 """The weight of a page's pooled variance in the variance of each of its ratios, in rounds."""
 LENT_QUANTILE = 0.75
@@ -60,9 +60,10 @@ class Ratio:
         """The upper end."""
         return self._ends[1]
 
-    def __str__(self) -> str:
-        """Return `1.23x (1.10 to 1.31 in 3 rounds)`, from six rounds on `1.23x (95%: 1.10 to 1.31)`."""
-        return f"{self.ratio:.2f}x ({interval_text(self.low, self.high, self.rounds)})" if self.logs else ""
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """The ratio, the ends of its interval and the number of rounds; four times None without rounds."""
+        return (self.ratio, self.low, self.high, self.rounds) if self.logs else (None,) * 4
 
     @property
     def _means(self) -> list[float]:
@@ -80,7 +81,7 @@ class Ratio:
 
 
 def interval_text(low: float, high: float, rounds: int) -> str:
-    """Return the ends of a ratio as text, as a range or an interval."""
+    """Return the ends of a ratio as text: `1.10 to 1.31 in 3 rounds`, from six rounds on `95%: 1.10 to 1.31`."""
     if rounds == 1:
         return "one round"
     return f"{low:.2f} to {high:.2f} in {rounds} rounds" if rounds < LEAST_ROUNDS else f"95%: {low:.2f} to {high:.2f}"
@@ -226,6 +227,6 @@ def two_sided(t: float, degrees: int) -> float:
 
 @cache
 def quantile(degrees: int) -> float:
-    """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`."""
+    """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`, to a millionth."""
     millionths = range(10**8)
     return bisect_left(millionths, -OUTSIDE, key=lambda at: -two_sided(at / 1e6, degrees)) / 1e6

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import psutil
 from tqdm import tqdm
 
 from framehaul.bench import environment, store
@@ -146,7 +147,7 @@ def recording(
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path, metadata = settings.out / "results" / file, environment.metadata(settings)
     # Load and stolen time are not part of the terms: an interrupted run continues under another load.
-    load, cores = environment.load(), cores_cpu()
+    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu()
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
         store.Writer(path, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
@@ -164,7 +165,7 @@ def recording(
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
         "unavailable": {},
-        **load,
+        "load_average": load,
         "commit": metadata["commit"],
         "made_with": environment.digest(metadata),
         "resumed_after": passes,

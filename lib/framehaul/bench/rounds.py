@@ -34,24 +34,15 @@ class Rounds:
         check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
-def nothing(*_: object) -> None:
-    """Do nothing."""
-
-
-def never(*_: object) -> bool:
-    """Return False."""
-    return False
-
-
 @dataclass(frozen=True)
 class Log[T, V]:
     """Callbacks that a run reports to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
     """Record a task, the number of its pass, from 1 on, and its outcome."""
-    finished: Callable[[T, int], bool] = never
+    finished: Callable[[T, int], bool] = lambda *_: False
     """Return true for a pass that an interrupted run has recorded."""
-    progress: Callable[[str], object] = nothing
+    progress: Callable[[str], object] = lambda _: None
     stop: threading.Event | None = None
 
 
@@ -62,17 +53,17 @@ def in_rounds[T: Hashable, V](
     record: Callable[[T, int, Pass[V]], None],
     *,
     stop: threading.Event | None = None,
-    progress: Callable[[T, int], object] = nothing,
-    finished: Callable[[T, int], bool] = never,
-    ended: Callable[[Pass[V]], object] = nothing,
+    progress: Callable[[T, int], object] = lambda *_: None,
+    finished: Callable[[T, int], bool] = lambda *_: False,
+    ended: Callable[[Pass[V]], object] = lambda _: None,
     home: Path | None = None,
 ) -> None:
-    """Measure every task once in each round; `record` gets task, number of the pass, from 1 on, and outcome.
+    """Measure every task once in each round; `record` gets the task, the number of the pass from 1 on, and the outcome.
 
     Warm-ups have numbers below 1 and are not recorded. `attempt`, which gets `home`, turns errors of `measure` into
-    outcomes; a skipped task is not measured again. Passes that are `finished` already, by an interrupted run, are left
-    out, and a task with nothing left has no warm-up. `ended` gets every outcome, also of warm-ups. Raises
-    KeyboardInterrupt after `stop` was set, between two tasks.
+    outcomes. A skipped task is not measured again. Passes that an interrupted run has `finished` are left out, and a
+    task without further passes has no warm-up. `ended` gets every outcome, also of warm-ups. Raises KeyboardInterrupt
+    between two tasks after `stop` was set.
     """
     left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
     skipped: dict[T, Skipped] = {}
@@ -89,12 +80,12 @@ def in_rounds[T: Hashable, V](
                     skipped[task] = outcome
                 if number > 0:
                     record(task, number, outcome)
-                settle()  # tasks import what they use
+                settle()  # tasks import modules when they run
                 ended(outcome)
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:
-    """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
+    """Run `work(stop)` in another thread, because a notebook's main thread already runs an event loop.
 
     An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes. Errors of `work` are raised.
     """

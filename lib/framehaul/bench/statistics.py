@@ -17,7 +17,7 @@ UNSTABLE_VARIATION = 0.10
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the passes that are `ok` of groups of `keys` without a failed pass: no others have a speed."""
+    """Return the `ok` passes of the groups of `keys` without a failed pass: other groups have no speed."""
     return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
 
 
@@ -79,13 +79,9 @@ def _compared(group: pl.DataFrame, base: pl.Expr | None, speed: str) -> pl.DataF
     rows: list[dict[str, Any]] = []
     for row in timed:
         over = ratio_of_rows(row, among[0]) if among else Ratio()
-        rows.append({"tied": id(row) in first, **dict(zip(RATIO, _ratio_values(over), strict=True))})
+        rows.append({"tied": id(row) in first, **dict(zip(RATIO, over.values, strict=True))})
     rows += [dict.fromkeys(("tied", *RATIO))] * (len(group) - len(timed))
     return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO})
-
-
-def _ratio_values(over: Ratio) -> tuple[float | None, ...]:
-    return (over.ratio, over.low, over.high, over.rounds) if over.rounds else (None,) * len(RATIO)
 
 
 def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -> pl.DataFrame:
@@ -97,7 +93,7 @@ def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -
 
 
 def missing(passes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Return what was skipped or failed, with each reason once."""
+    """Return the tasks that were skipped or failed, with each reason once."""
     return passes.filter(pl.col("status") != "ok").select(*by, "status", "reason").unique(maintain_order=True)
 
 
@@ -121,8 +117,8 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the `statistics` of each database and direction, fastest first, rows without a time last.
 
-    Each technique has the passes with the most rows it moved: slow ones move fewer in a race, and come after those that
-    moved more. `ratio` columns are over the fastest published technique, at the most rows that both moved.
+    Only the passes with the most rows that a technique moved count. Slow techniques move fewer rows in a race and come
+    after the others. `ratio` columns are over the fastest published technique, at the most rows that both moved.
     """
     timed = statistics(passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES)))
     ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
@@ -139,10 +135,9 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
         base = group.filter(origin="published")["technique"].to_list()[:1]
         here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
         rows += [
-            (*where, name, one.ratio, one.low, one.high, one.rounds)
+            (*where, name, *ratio_at_same_rows(here[name,], here[best,]).values)
             for best in base
             for name in group["technique"]
-            for one in [ratio_at_same_rows(here[name,], here[best,])]
         ]
     return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
 
@@ -153,11 +148,11 @@ def judged(
     """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
 
     `verdict` is `above`, `below`, inconclusive or not measured: all rows are judged together by the rule of
-    `bench.ratios`. `base_` columns have the figures of the selected row; `ratio` columns are those of `ranked`.
+    `bench.ratios`. `base_` columns have the figures of the selected row. `ranked` describes the `ratio` columns.
     """
     selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
     pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")
     measured = [ratio_of_rows(row, {"rounds": row["base_rounds"]}) for row in pairs.to_dicts()]
-    compared = pl.DataFrame([*map(_ratio_values, measured)], schema=RATIO, orient="row")
+    compared = pl.DataFrame([one.values for one in measured], schema=RATIO, orient="row")
     verdict = pl.Series("verdict", verdicts([(one, 1) for one in measured], above, below), pl.String)
     return pairs.hstack(compared).with_columns(verdict)

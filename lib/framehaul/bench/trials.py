@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from framehaul.bench.recording import Recording, recording
-from framehaul.bench.rounds import never
 from framehaul.bench.streams import STREAMS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Direction
@@ -46,7 +45,7 @@ class Trials[C: Tried]:
     """A recorder of a run's cells, from any thread, and of the reasons why others were not tried."""
 
     write: Callable[[C], object]
-    finished: Callable[[C], bool] = never
+    finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """The reasons why techniques cannot run here."""
