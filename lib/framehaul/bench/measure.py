@@ -134,7 +134,7 @@ class Passes:
         table: Table,
         content: pa.Table,
         directions: Collection[str],
-        frames: Collection[str] = (),
+        frames: Collection[str],
         options: PassOptions = PLAIN,
     ) -> None:
         self.tables = tables_of(server)

@@ -100,10 +100,10 @@ def _means_outside(rounds: int) -> float:
     return float(np.interp(OUTSIDE / 2, np.cumsum(chances), range(len(chances))))
 
 
-def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> Ratio:
-    """Return the ratio of the column `speed` of two sets of passes of one run, without rounds if any pass failed."""
+def ratio(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
+    """Return the ratio of the rows/s of two sets of passes of one run, without rounds if any pass failed."""
     one, other = (
-        dict(side.filter(status="ok").select("pass", speed).rows()) if "failed" not in side["status"] else {}
+        dict(side.filter(status="ok").select("pass", "rows_per_s").rows()) if "failed" not in side["status"] else {}
         for side in (left, right)
     )
     return _paired(one, other)

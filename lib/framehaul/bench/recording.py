@@ -161,7 +161,7 @@ def recording(
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
     cores_now = cores_cpu()
-    known = {
+    known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
         "unavailable": {},

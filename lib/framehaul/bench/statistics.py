@@ -142,17 +142,15 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
 
 
-def judged(
-    medians: pl.DataFrame, within: Sequence[str], base: pl.Expr, above: str = "faster", below: str = "slower"
-) -> pl.DataFrame:
+def judged(medians: pl.DataFrame, within: Sequence[str], base: pl.Expr) -> pl.DataFrame:
     """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
 
-    `verdict` is `above`, `below`, inconclusive or not measured: all rows are judged together by the rule of
+    `verdict` is faster, slower, inconclusive or not measured: all rows are judged together by the rule of
     `bench.ratios`. `base_` columns have the figures of the selected row. `ranked` describes the `ratio` columns.
     """
     selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
     pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")
     measured = [ratio_of_rows(row, {"rounds": row["base_rounds"]}) for row in pairs.to_dicts()]
     compared = pl.DataFrame([one.values for one in measured], schema=RATIO, orient="row")
-    verdict = pl.Series("verdict", verdicts([(one, 1) for one in measured], above, below), pl.String)
+    verdict = pl.Series("verdict", verdicts([(one, 1) for one in measured], "faster", "slower"), pl.String)
     return pairs.hstack(compared).with_columns(verdict)
