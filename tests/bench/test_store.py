@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from framehaul.bench import statistics, store
-from framehaul.bench.store import Result, Writer, column_names
+from framehaul.bench.store import Result, Writer, columns_of
 from framehaul.errors import ResultsError
 from framehaul.studies.transfers.study import read_all
 
@@ -38,7 +38,7 @@ def passes(*rows: Result, directory: Path) -> pl.DataFrame:
 
 def test_missing_numbers_are_empty_and_come_back_as_null(tmp_path: Path) -> None:
     frame = passes(result(seconds=None, status="failed", reason='it said "no", twice\nreally'), directory=tmp_path)
-    assert frame.columns == column_names(Result)
+    assert frame.columns == columns_of(Result)
     assert frame.select("seconds", "server_cpu_s", "wire_bytes").null_count().row(0) == (1, 1, 1)
     assert frame["reason"].to_list() == ['it said "no", twice\nreally']
 

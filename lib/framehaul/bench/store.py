@@ -71,7 +71,7 @@ class Result:
     """ClickHouse's event counts as JSON, where they were asked for."""
 
 
-def column_names(kind: type[DataclassInstance]) -> list[str]:
+def columns_of(kind: type[DataclassInstance]) -> list[str]:
     """Return the columns of a results file with rows of this class."""
     return [field.name.rstrip("_") for field in fields(kind)]
 
@@ -114,7 +114,7 @@ class Writer:
         *,
         fresh: bool = False,
     ) -> None:
-        self.path, self._kind, self._columns, self._order, self._fresh = path, kind, column_names(kind), order, fresh
+        self.path, self._kind, self._columns, self._order, self._fresh = path, kind, columns_of(kind), order, fresh
         self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.terms")
         text = json.dumps(terms, sort_keys=True, default=str)
         self._terms = None if terms is None else hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
