@@ -32,7 +32,7 @@ def test_it_is_the_same_each_time_and_names_no_path_host_or_user(settings: Setti
     metadata = environment.metadata(settings)
     assert json.loads(json.dumps(metadata)) == metadata == environment.metadata(settings)
     assert metadata["machine"]["cores"] >= 1
-    said = texts(metadata["machine"]) + texts(environment.load())
+    said = texts(metadata["machine"])
     hidden = {socket.gethostname(), platform.node(), str(Path.home()), str(PROJECT), str(settings.out)}
     hidden |= {getpass.getuser()} - {"root"}
     for text in said:
@@ -68,26 +68,6 @@ def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
     (checkout / "machines/m/9/results/a.csv").write_text("of another run")
     assert environment._commit(checkout) == f"{clean}-dirty"
     assert environment._commit(checkout / "machines" / "m" / "9") == clean
-
-
-def test_the_answer_in_a_notebook_makes_nothing_dirty_and_its_code_does(checkout: Path) -> None:
-    def notebook(text: str, code: str) -> str:
-        cells = [{"cell_type": "markdown", "source": [text]}, {"cell_type": "code", "source": [code]}]
-        return json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
-
-    file = checkout / "notebooks" / "01.ipynb"
-    file.write_text(notebook("before", "1"))
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
-    subprocess.run([*git, "commit", "-qam", "x"], cwd=checkout, check=True)
-    clean = environment._commit(checkout)
-    file.write_text(notebook("after", "1"))
-    assert environment._commit(checkout) == clean
-    file.write_text(notebook("after", "2"))
-    assert environment._commit(checkout) == f"{clean}-dirty"
-    file.write_text("damaged")
-    assert environment._commit(checkout) == f"{clean}-dirty"
-    file.unlink()
-    assert environment._commit(checkout) == f"{clean}-dirty"
 
 
 def test_code_that_is_not_committed_is_dirty(checkout: Path) -> None:

@@ -23,7 +23,6 @@ from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved, Usage
 from framehaul.bench.passes import Failed, Ok, Pass
 from framehaul.bench.rounds import Log, Rounds
-from framehaul.bench.times import Times
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running
@@ -41,17 +40,13 @@ def named(database: Any, direction: Any, name: str, function: Callable[..., Any]
     return replace(found, function=function) if function else found
 
 
-def run(
-    chosen: list[Technique], server: Any, rounds: Rounds = SMALL, times: Times | None = None, cold: Any = ()
-) -> Recorded:
+def run(chosen: list[Technique], server: Any, rounds: Rounds = SMALL, cold: Any = ()) -> Recorded:
     recorded: Recorded = []
 
     def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
         recorded.append((technique.name, number, ended))
 
-    measure.run(
-        chosen, server, ANALYTICS_METRICS, CONTENT, rounds, Log(record, times=times or Times()), PassOptions(cold)
-    )
+    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, Log(record), PassOptions(cold))
     return recorded
 
 
@@ -136,22 +131,21 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
 
 def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when numba finds nothing in its cache, and there is no warm-up."""
-    reader, calls, times = named("postgres", "read", "polars_psycopg_copy_text"), 0, Times()
+    reader, calls = named("postgres", "read", "polars_psycopg_copy_text"), 0
 
     def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
         nonlocal calls
         calls += 1
         if calls == 1:
             with trigger_event("numba:compile"):
-                time.sleep(0.3)
+                time.sleep(2)
         frame: pl.DataFrame = reader.function(connection, table)
         return frame
 
-    [(_, _, ended)] = run([replace(reader, function=compiling)], servers.postgres, Rounds(1), times=times)
+    [(_, _, ended)] = run([replace(reader, function=compiling)], servers.postgres, Rounds(1))
     assert calls == 2
     assert isinstance(ended, Ok)
-    assert times.seconds["compilation"] == pytest.approx(0.3, abs=0.1)
-    assert ended.values.seconds <= times.seconds["clock"] + 1e-3
+    assert ended.values.seconds < 2
 
 
 BYTES = 100_000_000

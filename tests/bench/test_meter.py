@@ -103,12 +103,11 @@ def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
 
 
 def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known() -> None:
-    for servers in ((), (None,), (None, None)):
-        watch = Meter(*servers)
-        for how in ({}, {"cold": True}):
-            watch.start(**how)
-            usage = watch.stop()
-            assert (usage.peak_rss_bytes, usage.server_cpu_s, usage.other_cpu_s) == (None, None, None)
+    watch = Meter(None)
+    for how in ({}, {"cold": True}):
+        watch.start(**how)
+        usage = watch.stop()
+        assert (usage.peak_rss_bytes, usage.server_cpu_s, usage.other_cpu_s) == (None, None, None)
 
 
 @pytest.mark.parametrize("burner", ["itself"], indirect=True)

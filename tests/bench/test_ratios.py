@@ -61,19 +61,23 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "middle", "said"),
     [
-        ((1.1,), "1.10x (one round)"),
-        ((1.1, 1.3, 1.2), "1.20x (1.10 to 1.30 in 3 rounds)"),
-        ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), "1.34x (95%: 1.13 to 1.57)"),
+        ((1.1,), 1.1, "one round"),
+        ((1.1, 1.3, 1.2), 1.2, "1.10 to 1.30 in 3 rounds"),
+        ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), 1.34, "95%: 1.13 to 1.57"),
     ],
 )
-def test_fewer_than_six_rounds_have_their_range_and_others_an_interval(values: tuple[float, ...], said: str) -> None:
-    assert str(Ratio(tuple(map(math.log, values)))) == said
+def test_fewer_than_six_rounds_have_their_range_and_others_an_interval(
+    values: tuple[float, ...], middle: float, said: str
+) -> None:
+    found = Ratio(tuple(map(math.log, values)))
+    assert found.ratio == pytest.approx(middle, abs=0.005)
+    assert ratios.interval_text(found.low, found.high, found.rounds) == said
 
 
 def test_what_no_round_has_of_both_sides_is_not_known() -> None:
-    assert str(Ratio()) == ""
+    assert Ratio().values == (None,) * 4
     assert math.isnan(Ratio().ratio)
     assert ratios.verdicts([(Ratio(), 1)]) == ["not measured"]
 

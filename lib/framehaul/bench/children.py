@@ -22,7 +22,7 @@ type Work = Callable[..., None]
 
 
 class ChildError(RuntimeError):
-    """A child ended early; the message is its error, in one line."""
+    """An error: a child ended early. The message is the child's error, in one line."""
 
 
 def context(*imported: str) -> ForkServerContext:
@@ -68,11 +68,11 @@ class Child:
 
     @property
     def has_answered(self) -> bool:
-        """True when there is an answer to receive, or the child has ended."""
+        """True if there is an answer to receive, or the child has ended."""
         return self._connection.poll()
 
     def kill(self) -> None:
-        """Kill the child, without any cleaning up."""
+        """Kill the child without any clean-up."""
         self._process.kill()
         self._process.join()
 
@@ -92,7 +92,7 @@ class Child:
 
 @contextmanager
 def child(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Iterator[Child]:
-    """Run a child while the block lasts."""
+    """Yield a running child; end it at the end of the block."""
     ours, theirs = where.Pipe()
     process = where.Process(target=_work, args=(work, theirs, *arguments))
     process.start()
@@ -108,8 +108,8 @@ def child(where: ForkServerContext, name: str, work: Work, *arguments: object) -
 
 def answer_of(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Any:
     """Run a child and return its first answer; raise ChildError."""
-    with child(where, name, work, *arguments) as one:
-        return one.receive()
+    with child(where, name, work, *arguments) as running:
+        return running.receive()
 
 
 def _work(work: Work, connection: Connection, *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Compare two runs: which techniques became slower or wrong from A to B, and what else differs between the runs.
+"""Compare two runs: techniques that became slower or wrong from A to B, and other differences between the runs.
 
 A technique is slower or faster in B when its passes do not overlap and the rule of `bench.ratios` shows it: at most one
 in twenty comparisons of runs that do not differ marks anything.
@@ -22,7 +22,7 @@ from framehaul.bench.store import EXACT
 from framehaul.errors import ResultsError
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
-"""Two sets of passes are compared when these are the same; each study measures under conditions of its own."""
+"""The columns in which two compared sets of passes are equal; each study measures under other conditions."""
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
 """The minimum of passes in each run for a verdict on speed."""
@@ -42,12 +42,12 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 class ComparisonError(ResultsError):
-    """Two runs cannot be compared; the message says why and what to give instead."""
+    """An error: two runs cannot be compared. The message has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The passes of a run's techniques, its metadata, and the names of unfinished files."""
+    """A run: the passes of its techniques, its metadata, and the names of unfinished files."""
 
     name: str
     passes: pl.DataFrame
@@ -64,11 +64,11 @@ class Run:
 def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
     """Read the run in a directory that `make all` wrote (OUT), in its results directory, or in one CSV file of it.
 
-    `files` are the names of those whose rows are passes of techniques. Raises ResultsError, naming the path, when there
-    is no complete run of techniques.
+    `files` are the names of results files with passes of techniques. Raises ResultsError, naming the path, when no
+    complete run of techniques is found.
     """
     if path.name.endswith(".partial.csv") and path.is_file():
-        raise ResultsError(f"{path} is what an interrupted run left; give a complete file, or run again")
+        raise ResultsError(f"{path} is a file that an interrupted run left; give a complete file, or run again")
     if not path.exists():
         raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
     unfinished: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
         stems = (one.removesuffix(".csv") for one in files)
         unfinished = tuple(stem for stem in stems if (directory / f"{stem}.partial.csv").exists())
     if not paths:
-        left = f", only what an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
+        left = f", only passes that an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
         raise ResultsError(
             f"{path} holds no results of techniques{left}; give a directory that make all wrote, or run make all there"
         )
@@ -123,7 +123,7 @@ class Comparison:
 
 
 def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
-    """Compare B with A, all techniques or those that are `wanted`: `copy_binary`, `driver=psycopg direction=read`.
+    """Compare B with A, all techniques or the `wanted`: `copy_binary`, `driver=psycopg direction=read`.
 
     Each word is a part of a technique's name, or a column and its value. Raises ComparisonError when nothing can be
     compared.
@@ -136,32 +136,25 @@ def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     )
     if both.drop_nulls(["status", "status_b"]).is_empty():
         raise ComparisonError(
-            f"{a.name} ({_sizes(a)}) and {b.name} ({_sizes(b)}) share no technique at the same size; "
+            f"{a.name} and {b.name} share no technique at the same size; "
             "compare runs of the same notebooks with the same ROWS"
         )
     both = both.with_columns(ratio=pl.col("median_rows_per_s_b") / pl.col("median_rows_per_s"))
-    chosen = _chosen(both, wanted)
-    enough = chosen.drop_nulls("ratio").filter(pl.min_horizontal("passes", "passes_b") >= LEAST_PASSES)
-    speeds = _compared(enough.to_dicts())
-    rows = [_judged(row, speeds) for row in chosen.to_dicts()]
+    rows = _chosen(both, wanted).to_dicts()
+    enough = [row for row in rows if row["ratio"] and min(row["passes"], row["passes_b"]) >= LEAST_PASSES]
+    _compare_speeds(enough)
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
-    table = pl.DataFrame(rows, schema=SCHEMA).sort(
+    table = pl.DataFrame([_judged(row) for row in rows], schema=SCHEMA).sort(
         pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
-    drift = float(np.median(both["ratio"].drop_nulls().to_numpy())) if both["ratio"].count() else None
+    drift = both.select(pl.median("ratio")).item()
     differences = [*_differences(a, b)]
     warnings, changes = ([text for is_warning, text in differences if is_warning is wanted] for wanted in (True, False))
-    return Comparison(a, b, table, drift, len(speeds), warnings, changes)
-
-
-def _sizes(run: Run) -> str:
-    """Return the sizes of each study, as `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
-    sizes = run.passes.group_by("notebook").agg(pl.col("rows").unique().sort()).sort("notebook")
-    return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in counts)} rows" for name, counts in sizes.rows())
+    return Comparison(a, b, table, drift, len(enough), warnings, changes)
 
 
 def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
-    """Return the rows that every word of `wanted` selects; raise ComparisonError when there are none."""
+    """Return the rows that every word of `wanted` selects; raise ComparisonError when there is no such row."""
     chosen = both
     for word in wanted.replace(",", " ").split():
         column, equals, value = word.partition("=")
@@ -176,36 +169,24 @@ def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
     return chosen
 
 
-type Key = tuple[Any, ...]
-
-
-def _key(row: dict[str, Any]) -> Key:
-    return tuple(row[name] for name in KEY)
-
-
-def _compared(rows: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
-    """Return the ratio, its interval and `slower`, `faster` or nothing of each row; all rows are judged together."""
+def _compare_speeds(rows: list[dict[str, Any]]) -> None:
+    """Add to each row the ratio, its interval and the speed: `slower`, `faster` or nothing; judge all rows together."""
     logs = [(np.log(row["rows_per_s_b"]), np.log(row["rows_per_s"])) for row in rows]
     page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in logs]
     signs = ratios.signs(page, [1] * len(page))
-    compared = {}
     for row, (after, before), one, (error, degrees), sign in zip(
         rows, logs, page, ratios.errors(page), signs, strict=True
     ):
         reach = ratios.quantile(degrees) * error
         overlap = after.max() >= before.min() and after.min() <= before.max()
-        compared[_key(row)] = {
-            "ratio": math.exp(one.mean),
-            "ratio_low": math.exp(one.mean - reach),
-            "ratio_high": math.exp(one.mean + reach),
-            "speed": {-1: "slower", 0: "", 1: "faster"}[0 if overlap else sign],
-        }
-    return compared
+        row["speed"] = {-1: "slower", 0: "", 1: "faster"}[0 if overlap else sign]
+        ends = (one.mean, one.mean - reach, one.mean + reach)
+        row |= dict(zip(("ratio", "ratio_low", "ratio_high"), map(math.exp, ends), strict=True))
 
 
-def _judged(row: dict[str, Any], speeds: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+def _judged(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the result, with verdict and why."""
-    before, after, speed = row["status"], row["status_b"], speeds.get(_key(row), {})
+    before, after, speed = row["status"], row["status_b"], row.get("speed")
     if before is None or after is None:
         status, reason = (before, row["reason"]) if after is None else (after, row["reason_b"])
         verdict = "new" if before is None else "gone"
@@ -217,23 +198,23 @@ def _judged(row: dict[str, Any], speeds: dict[Key, dict[str, Any]]) -> dict[str,
     else:
         was, now = row["dtypes"], row["dtypes_b"]
         drifted = f"dtypes {was} -> {now}" if was != now else ""
-        few = "" if speed else f"too few passes: {row['passes']} and {row['passes_b']}"
-        why = "; ".join(filter(None, (speed.get("speed"), drifted, few)))
-        if speed.get("speed") == "slower" or (drifted and was == EXACT):
+        few = f"too few passes: {row['passes']} and {row['passes_b']}" if speed is None else ""
+        why = "; ".join(filter(None, (speed, drifted, few)))
+        if speed == "slower" or (drifted and was == EXACT):
             verdict = "regression"
-        elif speed.get("speed") == "faster" or (drifted and now == EXACT):
+        elif speed == "faster" or (drifted and now == EXACT):
             verdict = "improvement"
         else:
             verdict = "not compared" if few else "no difference seen"
-    found = {**row, **speed, "verdict": verdict, "why": why}
-    return {name: found.get(name) for name in SCHEMA}
+    judged = row | {"verdict": verdict, "why": why}
+    return {name: judged.get(name) for name in SCHEMA}
 
 
 def _differences(a: Run, b: Run) -> Iterator[tuple[bool, str]]:
-    """Yield what differs between the runs besides the speeds, and whether it is a warning."""
+    """Yield the differences between the runs besides the speeds, each with whether it is a warning."""
     for which, run, other in (("A", a, b), ("B", b, a)):
         if "machine" not in run.metadata:
-            yield True, f"{which} has no environment.json: nobody knows whether machine, servers and libraries differ"
+            yield True, f"{which} has no environment.json: machine, servers and libraries may differ"
         if run.unfinished:
             yield True, f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out"
         if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
@@ -263,7 +244,7 @@ def _versions(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conditions(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a notebook's run that change speeds, and the number of passes."""
+    """Return the conditions of a notebook's run that affect speeds, and the number of passes."""
     server = run.get("server", {})
     return {
         **{name: run.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},

@@ -24,7 +24,7 @@ from framehaul.settings import PROJECT, Settings
 from framehaul.techniques.registry import DATABASES
 
 CPU_MODEL = ["vendor_id", "cpu family", "model", "stepping"]
-CPU_MODEL += ["CPU implementer", "CPU part", "CPU variant", "CPU revision"]  # of Arm
+CPU_MODEL += ["CPU implementer", "CPU part", "CPU variant", "CPU revision"]  # on Arm
 """The lines of proc_cpuinfo(5) that identify a model of processor."""
 DMI = Path("/sys/class/dmi/id")
 OUTPUTS = ("results", "figures", "README.md", "docs")
@@ -50,11 +50,6 @@ def digest(metadata: Mapping[str, Any]) -> str:
     """Return a digest of machine, Python and libraries: runs with the same one are comparable."""
     made_with = {part: metadata[part] for part in ("machine", "python", "libraries")}
     return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def load() -> dict[str, Any]:
-    """Return the load averages of 1, 5 and 15 minutes, which include this project's own load."""
-    return {"load_average": [round(one, 2) for one in psutil.getloadavg()]}
 
 
 def _machine(settings: Settings) -> dict[str, Any]:
@@ -99,10 +94,7 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
 
 def _cpu() -> dict[str, str]:
     """Return the first processor's lines of /proc/cpuinfo; nothing on systems without it."""
-    try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except (OSError, ValueError):
-        return {}
+    first = (_line(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -117,8 +109,8 @@ def _line(path: Path) -> str | None:
 
 def _filesystem(directory: Path) -> str | None:
     """Return the type of the file system of a directory that may not exist yet."""
-    there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.exists()).resolve()
-    mounts = [one for one in psutil.disk_partitions(all=True) if there.is_relative_to(one.mountpoint)]
+    parent = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.exists()).resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if parent.is_relative_to(one.mountpoint)]
     # When several are mounted on one directory, the last is visible.
     mount = max(reversed(mounts), key=lambda one: len(Path(one.mountpoint).parts), default=None)
     return mount.fstype if mount else None
@@ -127,7 +119,7 @@ def _filesystem(directory: Path) -> str | None:
 def _commit(out: Path) -> str | None:
     """Return the commit that is checked out, with `-dirty` when code differs from it; None outside a checkout.
 
-    Files that a run writes do not count, even if they are committed: earlier notebooks of the run have written them.
+    Committed files that a run writes do not count, because earlier notebooks of the run have written them.
     """
     commit = git("rev-parse", "--short=12", "HEAD")
     if not commit:
@@ -136,25 +128,9 @@ def _commit(out: Path) -> str | None:
     if out.resolve().is_relative_to(PROJECT):
         outputs += [str(out.resolve().relative_to(PROJECT) / name) for name in ("results", "figures")]
     ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
-    changed = git("diff", "--relative", "--name-only", "-z", "HEAD", "--", ".", *ours)
-    if changed is not None:
-        changed = "".join(name for name in changed.split("\0") if not _same_code(name))
+    changed = git("diff", "--name-only", "HEAD", "--", ".", *ours)
     added = git("ls-files", "--others", "--exclude-standard", "--", *CODE)
     return commit if changed == "" and added == "" else f"{commit}-dirty"
-
-
-def _same_code(name: str) -> bool:
-    """Return whether a changed file is a notebook with unchanged code: a run writes its answer into the text."""
-    if not name.endswith(".ipynb") or not (PROJECT / name).exists():
-        return False
-    try:
-        before, after = (
-            [cell["source"] for cell in json.loads(text or "")["cells"] if cell["cell_type"] == "code"]
-            for text in (git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8"))
-        )
-    except (ValueError, KeyError, TypeError):
-        return False
-    return before == after
 
 
 def git(*arguments: str) -> str | None:

@@ -18,11 +18,10 @@ import polars as pl
 import pyarrow as pa
 from numba.core.event import install_timer
 
-from framehaul.bench.meter import Meter, Moved, Usage
+from framehaul.bench.meter import Meter, Moved
 from framehaul.bench.passes import Failed, PanicError, Pass, describe, panics_raised, right
 from framehaul.bench.rounds import Log, Rounds, in_rounds
 from framehaul.bench.store import EXACT
-from framehaul.bench.times import Part, Times
 from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
@@ -41,7 +40,7 @@ type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 """Conversions of the rows to the kind of frame that a technique takes."""
 type Returned = Frame | int | None
-"""What a technique returns: a frame, nothing, or for a baseline that keeps nothing the number of rows or bytes."""
+"""The result of a technique: a frame, nothing, or the number of rows or bytes of a baseline that keeps nothing."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class ExistingRows:
     expected: pa.Table | None = None
     """The content after the write; None for exactly the rows that are written."""
     table_for: Callable[[Technique, Table], Table] = lambda _, table: table
-    """Returns the table as a technique needs it."""
+    """Return the table as a technique needs it."""
     tables_for: Callable[[Technique, Tables], Tables] = lambda _, tables: tables
-    """Returns the administration that reads the table as a technique's readers have to."""
+    """Return the administration that reads the table as a technique's readers have to."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,10 @@ class PassOptions:
     cold: Container[Key] = ()
     """Techniques whose passes find no memory that earlier passes have freed, as in a process that just started."""
     profile: bool = False
-    """Whether to record the events that ClickHouse counts during a pass."""
+    """True to record the events that ClickHouse counts during a pass."""
     calls: int = 1
     """Calls of a pass, one after another: one call of few rows is too short to be timed. Writes send `content` in as
-    many parts, reads fetch all of it each time, and every frame is verified."""
+    many parts. Reads fetch all of it each time, and every frame is verified."""
     existing: ExistingRows | None = None
 
 
@@ -102,10 +101,7 @@ def run(
     """
     log.progress("preparing data")
     directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
-    with (
-        Passes(server, table, content, directions, frames, options, log.times) as passes,
-        asyncio.Runner() as runner,
-    ):
+    with Passes(server, table, content, directions, frames, options) as passes, asyncio.Runner() as runner:
 
         def ended(outcome: Pass[Moved]) -> None:
             if isinstance(outcome, Failed):
@@ -126,7 +122,7 @@ def run(
 
 
 class Passes:
-    """Makes passes of techniques over one table while the block lasts.
+    """A context that makes passes of techniques over one table.
 
     The table to read, and the reference that writes are compared with, are loaded at the beginning of the block.
     `frames` are the kinds of frame that are written.
@@ -138,29 +134,25 @@ class Passes:
         table: Table,
         content: pa.Table,
         directions: Collection[str],
-        frames: Collection[str] = (),
+        frames: Collection[str],
         options: PassOptions = PLAIN,
-        times: Times | None = None,
     ) -> None:
         self.tables = tables_of(server)
-        self._times, self._options = times or Times(), options
-        self._existing = options.existing if "write" in directions else None
-        self._server, self._table, self._content, self._directions = server, table, content, directions
+        self._target = Target(server, Meter(server.process_id))
+        self._options, self._existing = options, options.existing if "write" in directions else None
+        self._table, self._content, self._directions = table, content, directions
         self._reference = table.renamed(f"{table.name}_sent")
-        self._meter = Meter(server.process_id)
-        with self._times.spent("preparation"):
-            after = self._existing.expected if self._existing else None
-            self._expected = Expected(table, content if after is None else after)
-            self._parts = {
-                kind: _in_parts(IN_FRAMES[kind](content, table), options.calls)
-                for kind in sorted(IN_FRAMES.keys() & frames)
-            }
-        self._wire_bytes: dict[str, int] = {}
-        self._peak_rss_bytes: dict[str, int | None] = {}
+        after = self._existing.expected if self._existing else None
+        self._expected = Expected(table, content if after is None else after)
+        self._parts = {
+            kind: _in_parts(IN_FRAMES[kind](content, table), options.calls)
+            for kind in sorted(IN_FRAMES.keys() & frames)
+        }
+        self._warm_ups: dict[str, Moved] = {}
 
     def __enter__(self) -> Self:
         try:
-            with self._times.spent("preparation"), self.tables.kept():
+            with self.tables.kept():
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
@@ -181,7 +173,7 @@ class Passes:
     async def one(self, technique: Technique, number: int, target: Target | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.
 
-        Numbers below 1 are warm-ups. The client connects to `target` where one is given.
+        Numbers below 1 are warm-ups. The client connects to `target`, if it is given.
         """
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
@@ -191,17 +183,17 @@ class Passes:
             self._reset(technique)
         returned, moved = done
         if number < 1:
-            self._peak_rss_bytes[technique.name] = moved.usage.peak_rss_bytes
-        with self._times.spent("verification"):
-            dtypes = [self._checked(one, technique) for one in returned][-1]
-        usage = replace(moved.usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
-        return replace(moved, usage=usage, dtypes=dtypes)
+            self._warm_ups[technique.name] = moved
+        dtypes = [self._checked(one, technique) for one in returned][-1]
+        warm_up = self._warm_ups.get(technique.name, moved)
+        usage = replace(moved.usage, peak_rss_bytes=warm_up.usage.peak_rss_bytes)
+        return replace(moved, usage=usage, dtypes=dtypes, wire_bytes=warm_up.wire_bytes)
 
     def _reset(self, technique: Technique) -> None:
         """Create the table of a write anew and wait until the server has no work left of an older one."""
         if technique.direction != "write":
             return
-        with self._times.spent("reset"), self.tables.kept():
+        with self.tables.kept():
             table = self._existing.table_for(technique, self._table) if self._existing else self._table
             self.tables.create(table)
             if self._existing:
@@ -211,52 +203,40 @@ class Passes:
     async def _timed_calls(
         self, technique: Technique, number: int, target: Target | None
     ) -> tuple[list[Returned], Moved] | None:
-        """Connect, run on the clock and return what the calls returned, unverified, with what the pass took.
+        """Connect, run on the clock and return the calls' unverified results, with what the pass took.
 
         Return None when numba compiled a function: a machine does that once, so the pass is made again. A warm-up runs
         through a relay that counts bytes.
         """
         compiling: list[float] = []
-        there = target or Target(self._server, self._meter)
-        with (
-            relayed(self._server, Relay)
-            if number < 1 and not target
-            else nullcontext((there.server, None)) as relaying,
-            install_timer("numba:compile", compiling.append),
-        ):
-            server, relay = relaying
+        there = target or self._target
+        relaying = relayed(there.server, Relay) if number < 1 and not target else nullcontext((there.server, None))
+        with relaying as (server, relay), install_timer("numba:compile", compiling.append):
             async with opened(technique, server) as client:
                 bytes_before = relay.total_bytes if relay else 0
                 events_before = self._events()
-                returned, ends, usage = await self._called(technique, client, number, there.meter)
+                returned, moved = await self._called(technique, client, number, there.meter)
                 events = _since(events_before, self._events())
-                if relay:
-                    self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
-        if compiling:
-            self._times.move(_clock(number), "compilation", sum(compiling))
-            return None
-        latencies = tuple(end - begin for begin, end in pairwise(ends))
-        wire_bytes = self._wire_bytes.get(technique.name)
-        return returned, Moved(ends[-1] - ends[0], usage, None, wire_bytes, events, latencies)
+                wire_bytes = relay.total_bytes - bytes_before if relay else None
+        return None if compiling else (returned, replace(moved, wire_bytes=wire_bytes, profile_events=events))
 
     async def _called(
         self, technique: Technique, client: object, number: int, meter: Meter
-    ) -> tuple[list[Returned], list[float], Usage]:
-        """Make the calls of a pass; return their results (of writes one), start and ends, and the usage."""
+    ) -> tuple[list[Returned], Moved]:
+        """Make the calls of a pass; return their results, of a write one, with what they took."""
         arguments: list[tuple[object, ...]] = [(client, self._table)] * self._options.calls
         if technique.direction == "write":
             sent = [self._reference] if technique.frame == "none" else self._parts[technique.frame]
             arguments = [(client, self._table, part) for part in sent]
         returned: list[Returned] = []
-        with self._times.spent("memory"):
-            meter.start(memory=number < 1, cold=technique.key in self._options.cold)
-        with self._times.spent(_clock(number)):
-            ends = [time.perf_counter()]
-            for each in arguments:
-                returned.append(await called(technique, *each))
-                ends.append(time.perf_counter())
-        usage = meter.stop()
-        return returned[-1:] if technique.direction == "write" else returned, ends, usage
+        meter.start(memory=number < 1, cold=technique.key in self._options.cold)
+        ends = [time.perf_counter()]
+        for each in arguments:
+            returned.append(await called(technique, *each))
+            ends.append(time.perf_counter())
+        usage, latencies = meter.stop(), tuple(end - begin for begin, end in pairwise(ends))
+        moved = Moved(ends[-1] - ends[0], usage, None, latencies_s=latencies)
+        return returned[-1:] if technique.direction == "write" else returned, moved
 
     def _events(self) -> dict[str, int]:
         """Return ClickHouse's event counters, or nothing unless they are asked for.
@@ -277,10 +257,6 @@ class Passes:
             tables = self._existing.tables_for(technique, self.tables) if self._existing else self.tables
             return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
-
-
-def _clock(number: int) -> Part:
-    return "clock" if number > 0 else "warm-up"
 
 
 def _in_parts(frame: Frame, calls: int) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""One row per technique and place: what all studies have measured of techniques."""
+"""Summaries of the passes of all studies: one row per technique and place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ server, and a variant such as a codec."""
 def in_places(passes: pl.DataFrame, *, sizes: bool) -> pl.DataFrame:
     """Return `statistics.summary` of each study, database, direction and place; missing columns of PLACE are added.
 
-    With `sizes`, each number of rows is a place of its own; else a technique has the largest number it moved.
+    With `sizes`, each number of rows is a separate place; else a technique has the largest number that it moved.
     """
     missing = [pl.lit(value).alias(name) for name, value in PLACE.items() if name not in passes.columns]
     keys = ["notebook", "database", "direction", *PLACE, *(["rows"] if sizes else [])]

@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 
 READINGS = 3
-"""How often the list of a server's processes is read again when some of them end during the reading."""
+"""The maximum of readings of a server's list of processes, which is read again when some end during the reading."""
 RETURN_SECONDS = 1.0
 RETAINED_BYTES = 16 << 20
 """Polars' allocator returns freed memory in the background, in about half a second; a pass waits for more than this.
@@ -30,7 +30,7 @@ PROCESS_CLOCK = 2
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds and bytes of memory of a pass; None where they were not asked for or are not known."""
+    """CPU seconds and bytes of memory of a pass; None if they were not asked for or are not known."""
 
     client_cpu_s: float
     server_cpu_s: float | None
@@ -67,10 +67,14 @@ class Moved:
 
 
 class Meter:
-    """Reads counters before and after a pass, of this process and of servers."""
+    """The counters of this process and of a server, read before and after a pass."""
 
-    def __init__(self, *server_process_ids: int | None) -> None:
-        self._servers = [_process(one) for one in server_process_ids]
+    def __init__(self, server_process_id: int | None) -> None:
+        self._server: psutil.Process | None = None
+        if server_process_id is not None:
+            # psutil does not confuse a process with a later one of the same id.
+            with contextlib.suppress(psutil.Error):
+                self._server = psutil.Process(server_process_id)
         self._resting_bytes = _rss_bytes()
 
     def start(self, *, memory: bool = False, cold: bool = False) -> None:
@@ -85,7 +89,7 @@ class Meter:
         if memory:
             self._wait_for_memory()
         self._rss_bytes, self._lazy_bytes = (reset_peak_rss(), lazily_freed_bytes()) if memory else (None, 0)
-        self._servers_cpu_s = self._servers_cpu()
+        self._server_cpu_s = self._server_cpu()
         self._cores = cores_cpu()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._client_cpu_ns = time.process_time_ns()
@@ -98,17 +102,14 @@ class Meter:
         peak_growth = peak_rss_growth(self._rss_bytes)
         if peak_growth is not None and self._lazy_bytes:  # it may have reused pages that were still counted
             peak_growth += max(0, self._lazy_bytes - lazily_freed_bytes())
-        servers = [
-            max(0.0, after - before)
-            for before, after in zip(self._servers_cpu_s, self._servers_cpu(), strict=True)
-            if before is not None and after is not None
-        ]
+        before, after = self._server_cpu_s, self._server_cpu()
+        server = None if before is None or after is None else max(0.0, after - before)
         other = None
-        if cores and self._cores and servers and len(servers) == len(self._servers):
-            other = max(0.0, cores.busy_s - self._cores.busy_s - client - sum(servers))
+        if cores and self._cores and server is not None:
+            other = max(0.0, cores.busy_s - self._cores.busy_s - client - server)
         return Usage(
             client_cpu_s=client,
-            server_cpu_s=sum(servers) if servers else None,
+            server_cpu_s=server,
             peak_rss_bytes=peak_growth,
             client_system_s=usage.ru_stime - self._usage.ru_stime,
             minor_faults=usage.ru_minflt - self._usage.ru_minflt,
@@ -122,8 +123,8 @@ class Meter:
             time.sleep(0.05)
         self._resting_bytes = _rss_bytes()
 
-    def _servers_cpu(self) -> list[float | None]:
-        return [None if server is None else family_cpu_s(server) for server in self._servers]
+    def _server_cpu(self) -> float | None:
+        return None if self._server is None else family_cpu_s(self._server)
 
 
 def family_cpu_s(parent: psutil.Process) -> float | None:
@@ -239,7 +240,7 @@ def give_back_memory() -> None:
 
 
 def reset_peak_rss() -> int | None:
-    """Reset the kernel's high-water mark and return it, in bytes; None where that is not possible.
+    """Reset the kernel's high-water mark of memory and return it in bytes; None if that is not possible.
 
     See clear_refs in proc(5).
     """
@@ -247,19 +248,13 @@ def reset_peak_rss() -> int | None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None  # not Linux, or not allowed
-    return peak_rss_bytes()
+    return _own_bytes("status", "VmHWM:")
 
 
 def peak_rss_growth(before: int | None) -> int | None:
     """Return the growth of the high-water mark since `reset_peak_rss` returned `before`; None if one is unknown."""
-    if before is None or (peak := peak_rss_bytes()) is None:
-        return None
-    return max(0, peak - before)
-
-
-def peak_rss_bytes() -> int | None:
-    """Return the kernel's high-water mark since the last reset; None where there is none."""
-    return _own_bytes("status", "VmHWM:")
+    peak = _own_bytes("status", "VmHWM:")
+    return None if before is None or peak is None else max(0, peak - before)
 
 
 def lazily_freed_bytes() -> int:
@@ -268,7 +263,7 @@ def lazily_freed_bytes() -> int:
 
 
 def _own_bytes(file: str, name: str) -> int | None:
-    """Return a size from a file of /proc/self; None where this system does not have it."""
+    """Return a size from a file of /proc/self; None on a system without it."""
     try:
         lines = Path(f"/proc/self/{file}").read_text().splitlines()
     except OSError:
@@ -295,10 +290,3 @@ def map_libraries() -> None:
 
 def _rss_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
-
-
-def _process(process_id: int | None) -> psutil.Process | None:
-    """Return a running process; psutil does not confuse it with a later one of the same id."""
-    with contextlib.suppress(psutil.Error):
-        return None if process_id is None else psutil.Process(process_id)
-    return None

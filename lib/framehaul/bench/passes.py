@@ -17,27 +17,27 @@ from framehaul.errors import UnavailableError, WrongResultError
 
 @dataclass(frozen=True)
 class Ok[V]:
-    """The pass ran and its result is right."""
+    """A pass that ran and whose result is right."""
 
     values: V
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """The pass cannot run here; the reason has the remedy."""
+    """A pass that cannot run here; the reason has the remedy."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The pass raised an error, or its result is wrong."""
+    """A pass that raised an error, or whose result is wrong."""
 
     reason: str
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""Escape sequences in Python's tracebacks, where a notebook's kernel asks for colours."""
+"""The escape sequences of colours in Python's tracebacks, which a notebook's kernel asks for."""
 
 type Pass[V] = Ok[V] | Skipped | Failed
 
@@ -75,28 +75,28 @@ def right[V](values: V, wrong: str | None) -> V:
 
 
 def last_line(written: str, otherwise: str) -> str:
-    """Return the last line of a process's output, which mostly says why it ended; `otherwise` without output."""
+    """Return the last line of a process's output, which usually has its error; `otherwise` without output."""
     return next(reversed(COLOURS.sub("", written).strip().splitlines()), otherwise)
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in one line, with the server's response where it sent one; text that is no UTF-8 is escaped."""
+    """Return an error in one line, with the server's response if it sent one; text that is not UTF-8 is escaped."""
     text: Any = str(error)
     if isinstance(error, urllib.error.HTTPError):
         text = error.read().decode(errors="replace") or text
     elif isinstance(error, httpx.HTTPStatusError):
         text = error.response.text or text
     line = " ".join(f"{type(error).__name__}: {text}".split())[:400]
-    return line.encode(errors="backslashreplace").decode()  # some quote a text with half a surrogate pair
+    return line.encode(errors="backslashreplace").decode()  # errors may quote half a surrogate pair
 
 
 class PanicError(RuntimeError):
-    """A library in Rust panicked, which raises an error that `except Exception` does not catch."""
+    """A panic of a library in Rust, whose own error `except Exception` does not catch."""
 
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Raise PanicError when the block ends by a panic."""
+    """Raise PanicError when the block panics."""
     try:
         yield
     except BaseException as error:

@@ -15,22 +15,22 @@ from framehaul.bench.rounds import Rounds
 from framehaul.techniques import Technique
 
 LEAST = 4
-"""The minimum of techniques of a kind of frame that stay in, if they are within reach."""
+"""The minimum number of techniques of a kind of frame that stay in, if they are within reach."""
 FIRST_SHARE = 8
-"""The first stage has the rows divided by it: so few that a slow technique takes no longer than a likely winner."""
+"""The divisor of the rows for the first stage, in which a slow technique takes no longer than a likely winner later."""
 LONGEST_PASS_SECONDS = {True: 0.2, False: 0.6}
-"""The longest pass of techniques that may take minutes, in a race and without; slower ones move fewer rows."""
+"""The longest pass of everyday techniques, in a race and without; slower techniques move fewer rows."""
 SURE_ROUNDS = 2
-"""Without a race: rounds in which all techniques move all rows, before those that take twice as long sit out."""
+"""The rounds without a race in which all techniques move all rows, before slow techniques sit out."""
 LEAST_CLIMB_ROWS = 1000
 """No technique takes minutes for fewer rows."""
 CLIMB_ROUNDS = 2
-"""The first round includes one-time work such as imports, and the stage only selects by the fastest pass."""
+"""The rounds of the first stage of everyday techniques: the first round includes one-time work such as imports."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The number of rows and the rounds of a stage, and which techniques stay in after it."""
+    """A stage: its number of rows, its rounds, and the rule for the techniques that stay in after it."""
 
     rows: int
     rounds: Rounds
@@ -60,7 +60,7 @@ def first_stage(rows: int, rounds: Rounds) -> Stage | None:
 
 
 def final_stage(rows: int, rounds: Rounds) -> Stage:
-    """Return a stage of few rows that compares techniques that were too slow for the others with the leaders."""
+    """Return a stage of few rows that compares the leaders with techniques that were too slow for other stages."""
     return Stage(rows // 50, Rounds(MIN_ROUNDS, 0, rounds.seed))
 
 
@@ -113,5 +113,5 @@ def _method(technique: Technique) -> str:
 
 
 def _kind(technique: Technique) -> tuple[str, str]:
-    """Return the kind of frame and the class of a write: techniques compete with others of the same."""
+    """Return the kind of frame and the class of a write, within which techniques compete."""
     return technique.frame, technique.contract.kind if technique.contract else ""

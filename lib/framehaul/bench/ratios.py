@@ -13,6 +13,7 @@ passes of both.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ import polars as pl
 LEAST_ROUNDS = 6
 """The minimum for an interval: the range of five rounds holds the true ratio 94% of the time at best."""
 OUTSIDE = 0.05
-"""How often an interval may miss, and how often a page may have a false verdict."""
+"""The probability that an interval misses the true ratio, and that a page has a false verdict."""
 LENT_ROUNDS = 4
 """The weight of a page's pooled variance in the variance of each of its ratios, in rounds."""
 LENT_QUANTILE = 0.75
@@ -35,7 +36,7 @@ MIN_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio, from the logarithms of the ratios of its rounds; NaN without a round that both sides have."""
+    """A ratio of speeds, by the logarithms of its per-round ratios; NaN without a round that both sides have."""
 
     logs: tuple[float, ...] = ()
 
@@ -59,9 +60,10 @@ class Ratio:
         """The upper end."""
         return self._ends[1]
 
-    def __str__(self) -> str:
-        """Return `1.23x (1.10 to 1.31 in 3 rounds)`, from six rounds on `1.23x (95%: 1.10 to 1.31)`."""
-        return f"{self.ratio:.2f}x ({interval_text(self.low, self.high, self.rounds)})" if self.logs else ""
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """The ratio, the ends of its interval and the number of rounds; four times None without rounds."""
+        return (self.ratio, self.low, self.high, self.rounds) if self.logs else (None,) * 4
 
     @property
     def _means(self) -> list[float]:
@@ -79,7 +81,7 @@ class Ratio:
 
 
 def interval_text(low: float, high: float, rounds: int) -> str:
-    """Return the ends of a ratio as text, as a range or an interval."""
+    """Return the ends of a ratio as text: `1.10 to 1.31 in 3 rounds`, from six rounds on `95%: 1.10 to 1.31`."""
     if rounds == 1:
         return "one round"
     return f"{low:.2f} to {high:.2f} in {rounds} rounds" if rounds < LEAST_ROUNDS else f"95%: {low:.2f} to {high:.2f}"
@@ -98,10 +100,10 @@ def _means_outside(rounds: int) -> float:
     return float(np.interp(OUTSIDE / 2, np.cumsum(chances), range(len(chances))))
 
 
-def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> Ratio:
-    """Return the ratio of the column `speed` of two sets of passes of one run; without one if any pass failed."""
+def ratio(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
+    """Return the ratio of the rows/s of two sets of passes of one run, without rounds if any pass failed."""
     one, other = (
-        dict(side.filter(status="ok").select("pass", speed).rows()) if "failed" not in side["status"] else {}
+        dict(side.filter(status="ok").select("pass", "rows_per_s").rows()) if "failed" not in side["status"] else {}
         for side in (left, right)
     )
     return _paired(one, other)
@@ -119,13 +121,8 @@ def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
 
 def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """Return the ratio of two techniques' rows/s at the largest number of rows that both moved."""
-    return with_rows(left, right)[0]
-
-
-def with_rows(left: pl.DataFrame, right: pl.DataFrame) -> tuple[Ratio, int | None]:
-    """Return `ratio_at_same_rows` and the number of rows; None if they have none in common."""
     rows = max({*left["rows"]} & {*right["rows"]}, default=None)
-    return (Ratio(), None) if rows is None else (ratio(left.filter(rows=rows), right.filter(rows=rows)), rows)
+    return Ratio() if rows is None else ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
 @dataclass(frozen=True)
@@ -142,12 +139,12 @@ class Evidence:
 
 
 def evidence(logs: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of per-round ratios, two at least."""
+    """Return the evidence of the logarithms of at least two per-round ratios."""
     return Evidence(fmean(logs), _variance(logs), len(logs) - 1, 1 / len(logs))
 
 
 def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of the speeds of two runs, left over right, two passes each at least."""
+    """Return the evidence of the logarithms of speeds, left over right, of two runs of at least two passes each."""
     degrees = len(left) + len(right) - 2
     together = _variance(left) * (len(left) - 1) + _variance(right) * (len(right) - 1)
     return Evidence(fmean(left) - fmean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
@@ -194,7 +191,7 @@ def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
 
 
 def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
-    """Return the signs of the claims of one page, each of them that a ratio is over its bound; None without rounds."""
+    """Return the `signs` of the claims of one page, that each ratio is over its bound; None without rounds."""
     enough = [at for at, (one, _) in enumerate(claims) if one.rounds >= MIN_ROUNDS]
     found = signs([evidence(claims[at][0].logs) for at in enough], [claims[at][1] for at in enough])
     by_place = dict(zip(enough, found, strict=True))
@@ -230,9 +227,6 @@ def two_sided(t: float, degrees: int) -> float:
 
 @cache
 def quantile(degrees: int) -> float:
-    """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`."""
-    low, high = 0.0, 100.0
-    for _ in range(37):  # halvings, down to 1e-9
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, degrees) > OUTSIDE else (low, middle)
-    return high
+    """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`, to a millionth."""
+    millionths = range(10**8)
+    return bisect_left(millionths, -OUTSIDE, key=lambda at: -two_sided(at / 1e6, degrees)) / 1e6

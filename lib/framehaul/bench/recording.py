@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import psutil
 from tqdm import tqdm
 
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
 from framehaul.bench.rounds import Log
-from framehaul.bench.times import Times
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
@@ -30,15 +29,8 @@ if TYPE_CHECKING:
 
 def which(technique: Technique) -> dict[str, Any]:
     """Return the columns that identify a technique."""
-    return {
-        "database": technique.database,
-        "direction": technique.direction,
-        "technique": technique.name,
-        "label": technique.label,
-        "origin": technique.origin,
-        "family": technique.family,
-        "frame": technique.frame,
-    }
+    names = ("database", "direction", "label", "origin", "family", "frame")
+    return {"technique": technique.name} | {name: getattr(technique, name) for name in names}
 
 
 def result(
@@ -65,14 +57,13 @@ def _values(moved: Moved, rows: int) -> dict[str, Any]:
 
 
 class Recording:
-    """A run in progress: `write` appends a pass to its results, `metadata` is stored at its end."""
+    """A run in progress: `write` appends a pass to its results, and `metadata` is stored at its end."""
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, writer.run_id, writer.write
         self.so_far = writer.read
-        """Returns the passes written so far, with those of an interrupted run that this run continues."""
+        """Return the passes written so far, with the passes of an interrupted run that this run continues."""
         self.metadata: dict[str, Any] = {}
-        self.times = Times()
         self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
@@ -90,7 +81,7 @@ class Recording:
         self._bar.update()
 
     def finished(self, row: DataclassInstance) -> bool:
-        """Return whether the pass of this row was recorded, by this run or an interrupted one."""
+        """Return whether the pass of this row was recorded, by this run or an interrupted run."""
         return store.identity(row) in self._finished
 
     def passes[T, V](
@@ -104,7 +95,7 @@ class Recording:
 
     def log[T, V](self, row: Callable[[T, int, Pass[V]], DataclassInstance], stop: threading.Event) -> Log[T, V]:
         """Return the log of `measure.run`, for passes that `row` turns into rows."""
-        return Log(*self.passes(row), self.progress, self.times, stop)
+        return Log(*self.passes(row), self.progress, stop)
 
     def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""
@@ -118,8 +109,8 @@ def study[**P](
 ) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
     """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored. `read` reads
-    the file in place of `store.read`, as `store.read_cells` does for studies of outcomes.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. `read` replaces
+    `store.read`: studies of outcomes use `store.read_cells`.
     """
     path = f"results/{notebook.partition('_')[2]}.csv"
 
@@ -129,8 +120,7 @@ def study[**P](
             settings = load_settings()
             if not settings.reuse:
                 measure(*positional, **named)
-                given = inspect.signature(measure).bind(*positional, **named).arguments
-                simple = {name: value for name, value in given.items() if isinstance(value, int | float | str | list)}
+                simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
                 store.amend_run(settings.out / "results", notebook, {"parameters": simple})
             stored = settings.out / path
             return read(stored) if read else store.read(stored, kind)
@@ -146,40 +136,36 @@ def recording(
     file: str,
     kind: type[DataclassInstance],
     unit: str,
-    terms: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any],
     order: Callable[[list[str]], int] | None = None,
 ) -> Iterator[Recording]:
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    A run continues an interrupted run of the same code on the same `terms`. `order` is that of `store.Writer`. Raises
+    A run continues an interrupted run of the same code on the same `terms`. `store.Writer` describes `order`. Raises
     ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path, metadata = settings.out / "results" / file, environment.metadata(settings)
     # Load and stolen time are not part of the terms: an interrupted run continues under another load.
-    load, cores = environment.load(), cores_cpu()
-    if terms is not None:
-        of_run = {"settings": vars(settings.of_a_run()), "environment": metadata}
-        terms = {**terms, **of_run, "code": store.code_digest()}
+    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu()
+    of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
-        store.Writer(path, kind, terms, order, fresh=settings.fresh) as writer,
+        store.Writer(path, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
         settled(),
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
         passes = len(writer.finished)
         this_run = Recording(settings, writer, bar)
         if passes:
-            this_run.say(f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew")
+            this_run.say(f"goes on after {passes} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
-    if this_run.times.seconds:
-        this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
     cores_now = cores_cpu()
-    known = {
+    known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
         "unavailable": {},
-        **load,
+        "load_average": load,
         "commit": metadata["commit"],
         "made_with": environment.digest(metadata),
         "resumed_after": passes,

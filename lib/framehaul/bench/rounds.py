@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from framehaul.bench.meter import settle, settled
 from framehaul.bench.passes import Pass, Skipped, attempt
-from framehaul.bench.times import Times
 
 
 def check(**given: tuple[int, int]) -> None:
@@ -34,25 +34,15 @@ class Rounds:
         check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
-def nothing(*_: object) -> None:
-    """Do nothing."""
-
-
-def never(*_: object) -> bool:
-    """Return False."""
-    return False
-
-
 @dataclass(frozen=True)
 class Log[T, V]:
-    """Callbacks that a run reports to, where its time is counted, and the event that stops it."""
+    """Callbacks that a run reports to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
-    """Gets the task, the number of the pass, from 1 on, and its outcome."""
-    finished: Callable[[T, int], bool] = never
-    """Returns whether an interrupted run has recorded a pass already."""
-    progress: Callable[[str], object] = nothing
-    times: Times = field(default_factory=Times)
+    """Record a task, the number of its pass, from 1 on, and its outcome."""
+    finished: Callable[[T, int], bool] = lambda *_: False
+    """Return true for a pass that an interrupted run has recorded."""
+    progress: Callable[[str], object] = lambda _: None
     stop: threading.Event | None = None
 
 
@@ -63,17 +53,17 @@ def in_rounds[T: Hashable, V](
     record: Callable[[T, int, Pass[V]], None],
     *,
     stop: threading.Event | None = None,
-    progress: Callable[[T, int], object] = nothing,
-    finished: Callable[[T, int], bool] = never,
-    ended: Callable[[Pass[V]], object] = nothing,
+    progress: Callable[[T, int], object] = lambda *_: None,
+    finished: Callable[[T, int], bool] = lambda *_: False,
+    ended: Callable[[Pass[V]], object] = lambda _: None,
     home: Path | None = None,
 ) -> None:
-    """Measure every task once in each round; `record` gets task, number of the pass, from 1 on, and outcome.
+    """Measure every task once in each round; `record` gets the task, the number of the pass from 1 on, and the outcome.
 
     Warm-ups have numbers below 1 and are not recorded. `attempt`, which gets `home`, turns errors of `measure` into
-    outcomes; a skipped task is not measured again. Passes that are `finished` already, by an interrupted run, are left
-    out, and a task with nothing left has no warm-up. `ended` gets every outcome, also of warm-ups. Raises
-    KeyboardInterrupt after `stop` was set, between two tasks.
+    outcomes. A skipped task is not measured again. Passes that an interrupted run has `finished` are left out, and a
+    task without further passes has no warm-up. `ended` gets every outcome, also of warm-ups. Raises KeyboardInterrupt
+    between two tasks after `stop` was set.
     """
     left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
     skipped: dict[T, Skipped] = {}
@@ -90,31 +80,19 @@ def in_rounds[T: Hashable, V](
                     skipped[task] = outcome
                 if number > 0:
                     record(task, number, outcome)
-                settle()  # tasks import what they use
+                settle()  # tasks import modules when they run
                 ended(outcome)
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:
-    """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
+    """Run `work(stop)` in another thread, because a notebook's main thread already runs an event loop.
 
-    An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes.
+    An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes. Errors of `work` are raised.
     """
     stop = threading.Event()
-    failure: list[BaseException] = []
-
-    def guarded() -> None:
+    with ThreadPoolExecutor(1, "framehaul-measure") as pool:
         try:
-            work(stop)
-        except BaseException as error:  # noqa: BLE001  raised again in the main thread
-            failure.append(error)
-
-    thread = threading.Thread(target=guarded, name="framehaul-measure")
-    thread.start()
-    try:
-        thread.join()
-    except KeyboardInterrupt:
-        stop.set()
-        thread.join()
-        raise
-    if failure:
-        raise failure[0]
+            pool.submit(work, stop).result()
+        except KeyboardInterrupt:
+            stop.set()
+            raise

@@ -17,31 +17,34 @@ UNSTABLE_VARIATION = 0.10
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the passes that are `ok` of groups of `keys` without a failed pass: no others have a speed."""
+    """Return the `ok` passes of the groups of `keys` without a failed pass: other groups have no speed."""
     return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
 
 
 def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
     """Return one row for each combination of keys, in order of appearance: medians over passes, and `also`.
 
-    The column `speed` has a `min_`, a `max_`, a coefficient of `variation` and an `unstable` as well; `rounds` has the
-    `speed` of each `pass`, from which ratios are computed. A row with a failed or skipped pass has no figures but a
-    reason, and the status `failed` when both occur.
+    The column `speed` also has `min_`, `max_`, the coefficient of `variation` and `unstable`. `rounds` has the `speed`
+    of each `pass`, from which ratios are computed. A row with a failed or skipped pass has a reason and no figures; its
+    status is `failed` when both occur.
     """
     apart = {*keys, "pass", *(one.meta.output_name() for one in also)}
     figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in apart]
-    fast = pl.col(speed)
-    status = pl.col("status")
+    fast, status = pl.col(speed), pl.col("status")
+    variation = fast.std() / fast.mean()
+    good = (status == "ok").all()
     not_ok = status.filter(status != "ok").first().fill_null("ok")
     ended = pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(not_ok)
-    good = (status == "ok").all()
+    of_good = {
+        **{name: pl.col(name).median() for name in figures},
+        f"min_{speed}": fast.min(),
+        f"max_{speed}": fast.max(),
+        "variation": variation,
+        "rounds": pl.struct("pass", fast.alias("speed")).implode(),
+    }
     return passes.group_by(keys, maintain_order=True).agg(
-        *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.when(good).then(fast.min()).alias(f"min_{speed}"),
-        pl.when(good).then(fast.max()).alias(f"max_{speed}"),
-        pl.when(good).then(fast.std() / fast.mean()).alias("variation"),
-        pl.when(good).then(pl.struct("pass", fast.alias("speed")).implode()).alias("rounds"),
-        (good & (fast.std() / fast.mean() > UNSTABLE_VARIATION)).fill_null(False).alias("unstable"),
+        *(pl.when(good).then(figure).alias(name) for name, figure in of_good.items()),
+        (good & (variation > UNSTABLE_VARIATION)).fill_null(False).alias("unstable"),
         (status == "ok").sum().alias("passes"),
         ended.alias("status"),
         pl.col("reason").drop_nulls().first(),
@@ -59,14 +62,12 @@ def ranked(
     figures come last and have neither.
     """
     fastest_first = medians.sort(speed, descending=True, nulls_last=True, maintain_order=True)
-    groups = [group for _, group in fastest_first.group_by(within, maintain_order=True)] if within else []
+    groups = fastest_first.partition_by(within) if within else []
     return pl.concat([group.hstack(_compared(group, base, speed)) for group in groups or [fastest_first]])
 
 
 RATIO: dict[str, pl.DataType] = {
-    "ratio": pl.Float64(),
-    "ratio_low": pl.Float64(),
-    "ratio_high": pl.Float64(),
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64()),
     "ratio_rounds": pl.Int64(),
 }
 
@@ -78,8 +79,7 @@ def _compared(group: pl.DataFrame, base: pl.Expr | None, speed: str) -> pl.DataF
     rows: list[dict[str, Any]] = []
     for row in timed:
         over = ratio_of_rows(row, among[0]) if among else Ratio()
-        ends = (over.ratio, over.low, over.high, over.rounds) if over.rounds else (None, None, None, None)
-        rows.append({"tied": id(row) in first, **dict(zip(RATIO, ends, strict=True))})
+        rows.append({"tied": id(row) in first, **dict(zip(RATIO, over.values, strict=True))})
     rows += [dict.fromkeys(("tied", *RATIO))] * (len(group) - len(timed))
     return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO})
 
@@ -93,7 +93,7 @@ def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -
 
 
 def missing(passes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Return what was skipped or failed, with each reason once."""
+    """Return the tasks that were skipped or failed, with each reason once."""
     return passes.filter(pl.col("status") != "ok").select(*by, "status", "reason").unique(maintain_order=True)
 
 
@@ -117,8 +117,8 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the `statistics` of each database and direction, fastest first, rows without a time last.
 
-    Each technique has the passes with the most rows it moved: slow ones move fewer in a race, and come after those that
-    moved more. `ratio` columns are over the fastest published technique, at the most rows that both moved.
+    Only the passes with the most rows that a technique moved count. Slow techniques move fewer rows in a race and come
+    after the others. `ratio` columns are over the fastest published technique, at the most rows that both moved.
     """
     timed = statistics(passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES)))
     ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
@@ -135,25 +135,22 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
         base = group.filter(origin="published")["technique"].to_list()[:1]
         here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
         rows += [
-            (*where, name, one.ratio, one.low, one.high, one.rounds)
+            (*where, name, *ratio_at_same_rows(here[name,], here[best,]).values)
             for best in base
             for name in group["technique"]
-            for one in [ratio_at_same_rows(here[name,], here[best,])]
         ]
     return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
 
 
-def judged(
-    medians: pl.DataFrame, within: Sequence[str], base: pl.Expr, above: str = "faster", below: str = "slower"
-) -> pl.DataFrame:
+def judged(medians: pl.DataFrame, within: Sequence[str], base: pl.Expr) -> pl.DataFrame:
     """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
 
-    `verdict` is `above`, `below`, inconclusive or not measured: all rows are judged together by the rule of
-    `bench.ratios`. `base_` columns have the figures of the selected row; `ratio` columns are those of `ranked`.
+    `verdict` is faster, slower, inconclusive or not measured: all rows are judged together by the rule of
+    `bench.ratios`. `base_` columns have the figures of the selected row. `ranked` describes the `ratio` columns.
     """
     selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
     pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")
     measured = [ratio_of_rows(row, {"rounds": row["base_rounds"]}) for row in pairs.to_dicts()]
-    ends = [(one.ratio, one.low, one.high, one.rounds) if one.rounds else (None,) * 4 for one in measured]
-    said = pl.Series("verdict", verdicts([(one, 1) for one in measured], above, below), pl.String)
-    return pairs.hstack(pl.DataFrame(ends, schema=RATIO, orient="row")).with_columns(said)
+    compared = pl.DataFrame([one.values for one in measured], schema=RATIO, orient="row")
+    verdict = pl.Series("verdict", verdicts([(one, 1) for one in measured], "faster", "slower"), pl.String)
+    return pairs.hstack(compared).with_columns(verdict)

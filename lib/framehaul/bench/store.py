@@ -10,10 +10,9 @@ import io
 import json
 import os
 import secrets
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import polars as pl
@@ -22,7 +21,7 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from _typeshed import DataclassInstance
 
@@ -73,12 +72,12 @@ class Result:
 
 
 def columns_of(kind: type[DataclassInstance]) -> list[str]:
-    """Return the columns of a file of such rows."""
+    """Return the columns of a results file with rows of this class."""
     return [field.name.rstrip("_") for field in fields(kind)]
 
 
 def schema_of(kind: type[DataclassInstance]) -> dict[str, type[pl.DataType]]:
-    """Return the columns of a file of such rows with their types."""
+    """Return the columns of a results file with rows of this class, and their types."""
     hints = get_type_hints(kind)
     numbers = {int: pl.Int64, int | None: pl.Int64, float: pl.Float64, float | None: pl.Float64}
     return {field.name.rstrip("_"): numbers.get(hints[field.name], pl.String) for field in fields(kind)}
@@ -88,7 +87,7 @@ SCHEMA = schema_of(Result)
 
 
 def identity(row: DataclassInstance) -> tuple[str, ...]:
-    """Return the fields that identify a pass, as text: those without a default, except the run's."""
+    """Return the fields that identify a pass, as text: the fields without a default, except the run's."""
     return tuple("" if (value := getattr(row, name)) is None else str(value) for name in _identifying(type(row)))
 
 
@@ -97,13 +96,13 @@ def _identifying(kind: type[DataclassInstance]) -> list[str]:
 
 
 class Writer:
-    """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
+    """A results file `NAME.csv` that is written row by row, each safe on disk before the next pass begins.
 
     Until the end the rows are in `NAME.partial.csv`, and a digest of the run's terms in `NAME.partial.terms`. A run
     with the same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end.
 
-    With an `order`, which gets a row as text, the complete file is sorted by it. Such rows come by the thousand, so
-    they are not synced to disk one by one.
+    With an `order`, which gets a row as text, the complete file is sorted by it. Rows of such files come by the
+    thousand and are not synced to disk one by one.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Writer:
         self._terms = None if terms is None else hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         self.finished: set[tuple[str, ...]] = set()
-        """The `identity` of every pass that is recorded, by this run or the interrupted one that it continues."""
+        """The `identity` of every recorded pass of this run, and of the interrupted run that it continues."""
 
     def __enter__(self) -> Self:
         try:
@@ -131,7 +130,12 @@ class Writer:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left = self._left()
                 if not left:
-                    self._begin()
+                    # The header comes before the terms: rows of another run are never in a file with these terms.
+                    self._file.truncate(0)
+                    self._file.write(_csv([self._columns]))
+                    self._file.flush()
+                    if self._terms is not None:
+                        _replace(self._terms_file, self._terms)
                 stack.pop_all()  # the file stays open until the end of the block
         except BlockingIOError:
             raise ResultsError(
@@ -146,43 +150,30 @@ class Writer:
             self.run_id = left[0][self._columns.index("run_id")]
         return self
 
-    def _begin(self) -> None:
-        """Write the header, then the terms: rows of another run are never in a file with these terms."""
-        self._file.truncate(0)
-        self._file.write(_csv([self._columns]))
-        self._file.flush()
-        if self._terms is not None:
-            _replace(self._terms_file, self._terms)
-
     def _left(self) -> list[list[str]]:
         """Return the rows of an interrupted run with the same terms; remove a row that was cut off.
 
-        Failures at the end are removed too: servers may end before a run that is killed, and the pass that runs fails.
+        Failures at the end are removed too: when a run is killed, its servers may end first, which fails the last pass.
         """
         if self._fresh or self._terms is None or not self._terms_file.exists():
             return []
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
             return []
         content = self._partial.read_bytes()
-        for part in (content, content[: content.rfind(b"\n") + 1]):
-            rows = self._rows_in(part)
-            failures = list[list[str]]()
-            while rows and "status" in self._columns and rows[-1][self._columns.index("status")] == "failed":
-                failures.insert(0, rows.pop())
-            if rows:
-                self._file.truncate(len(part) - len(_csv(failures).encode()))
-                return rows
-        return []
+        rows = self._rows_in(content[: content.rfind(b"\n") + 1])
+        while rows and "status" in self._columns and rows[-1][self._columns.index("status")] == "failed":
+            rows.pop()
+        if rows:
+            self._file.truncate(len(_csv([self._columns, *rows]).encode()))
+        return rows
 
     def _rows_in(self, content: bytes) -> list[list[str]]:
         """Return the rows of a file's content; none when one is not whole, or the columns differ."""
         try:
-            text = content.decode()
-        except UnicodeDecodeError:
+            header, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
+        except ValueError:  # the content is empty or not UTF-8
             return []
-        header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
-        whole = text.endswith("\n") and header == self._columns and all(len(row) == len(header) for row in rows)
-        return rows if whole else []
+        return rows if header == self._columns and all(len(row) == len(header) for row in rows) else []
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row and, without an `order`, wait until it is on disk."""
@@ -196,9 +187,7 @@ class Writer:
         """Return the rows written so far, as `read` does."""
         return read(self._partial, self._kind)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
         if kind is None:
             if self._order is not None:
@@ -215,7 +204,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the content of a file at once."""
+    """Replace the content of a file atomically."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text, encoding="utf8", newline="")
     fresh.replace(path)
@@ -224,11 +213,9 @@ def _replace(path: Path, text: str) -> None:
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     """Return the rows of a results file; raise ResultsError when it is missing, damaged or has other columns.
 
-    Columns with None as a default that were added at the end of the row's class since are null for older files.
+    Older files may lack columns at the end; these are null if None is their default.
     """
-    if not path.exists():
-        only = f" NOTEBOOKS={path.stem}" if kind is Result else ""
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
+    _check_exists(path, f" NOTEBOOKS={path.stem}" if kind is Result else "")
     schema = schema_of(kind)
     try:
         frame = pl.read_csv(path, schema_overrides=schema)
@@ -247,28 +234,25 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
-    """Write a frame as CSV, at once; raise ResultsError when the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, frame.write_csv())
-    except OSError as error:
-        raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
+    """Write a frame as a CSV file, whose directory exists."""
+    _replace(path, frame.write_csv())
 
 
 def read_frame(path: Path) -> pl.DataFrame:
     """Return what `write_frame` wrote; raise ResultsError when the file is missing."""
-    return pl.read_csv(_existing(path))
+    _check_exists(path)
+    return pl.read_csv(path)
 
 
 def read_cells(path: Path) -> pl.DataFrame:
     """Return the cells of a study of outcomes, all of them text; raise ResultsError when the file is missing."""
-    return pl.read_csv(_existing(path), infer_schema=False, empty_string_is_null=False)
+    _check_exists(path)
+    return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
 
 
-def _existing(path: Path) -> Path:
+def _check_exists(path: Path, option: str = "") -> None:
     if not path.exists():
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
-    return path
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{option})")
 
 
 def code_digest() -> str:
@@ -280,12 +264,17 @@ def code_digest() -> str:
 def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dict[str, Any]) -> None:
     """Add the metadata of a run to `environment.json`; raise ResultsError when that file is damaged.
 
-    The file is sorted, indented JSON; processes wait for each other.
+    The file is sorted, indented JSON. Concurrent processes wait for each other.
     """
-    with _locked(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    locked = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX)
         runs = read_metadata(directory)["runs"] | {notebook: run}
         text = json.dumps({**metadata, "runs": runs}, indent=2, sort_keys=True)
         _replace(directory / "environment.json", f"{text}\n")
+    finally:
+        os.close(locked)
 
 
 def amend_run(directory: Path, notebook: str, more: dict[str, Any]) -> None:
@@ -293,18 +282,6 @@ def amend_run(directory: Path, notebook: str, more: dict[str, Any]) -> None:
     metadata = read_metadata(directory)
     if run := metadata["runs"].get(notebook):
         write_run(directory, metadata, notebook, run | more)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Lock a directory of results against other processes while the block lasts."""
-    directory.mkdir(parents=True, exist_ok=True)
-    held = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:

@@ -15,21 +15,16 @@ import pyarrow.parquet as pq
 
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique
-from framehaul.techniques.streaming import ROWS_TO_WRITE, STREAMED, copy_batches, insert_batches
-
-WRITERS: dict[str, Callable[..., None]] = {"postgres": copy_batches, "clickhouse": insert_batches}
-"""The functions that moves call with the batches of a file."""
+from framehaul.techniques.streaming import STREAMED, copy_batches, insert_batches
 
 
 def _writing(move: Technique) -> Technique:
-    """Return a move as a technique that writes record batches, `together` rows at a time."""
-    write = WRITERS[move.database]
+    """Return a move as a technique that writes record batches."""
+    write: Callable[..., None] = copy_batches if move.database == "postgres" else insert_batches
 
     @wraps(move.function)
-    def from_batches(
-        client: object, table: Table, batches: Iterable[pa.RecordBatch], together: int = ROWS_TO_WRITE
-    ) -> None:
-        write(client, table, iter(batches), together)
+    def from_batches(client: object, table: Table, batches: Iterable[pa.RecordBatch], *rows_to_write: int) -> None:
+        write(client, table, iter(batches), *rows_to_write)
 
     label = move.label.replace("Parquet file", "record batches")
     return replace(move, function=from_batches, frame="batches", origin="streamed", label=label)
@@ -49,4 +44,4 @@ def _reading(move: Technique) -> Technique:
 
 
 STREAMS = tuple(_writing(move) if move.direction == "write" else _reading(move) for move in STREAMED)
-"""The techniques, each by the name of its move."""
+"""All streamed moves as techniques, which keep the names of the moves."""

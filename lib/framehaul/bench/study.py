@@ -74,31 +74,31 @@ def as_given(value: Value) -> str:
 
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
 ROUNDS = Parameter("rounds", 3, "rounds, in each of which every task runs once", least=1, smoke=1, reference=6)
-WARMUP = Parameter("warmup", 1, "discarded rounds before them, which measure memory and bytes on the wire", smoke=0)
+WARMUP = Parameter("warmup", 1, "discarded first rounds, which measure memory and bytes on the wire", smoke=0)
 RACE = Parameter(
     "race",
     1,
-    "1: techniques that are slow on a part of the rows move no more of them; 0: all techniques move all rows, and "
-    "those that take twice as long sit out after two rounds",
+    "1: techniques that are slow on a part of the rows do not move all of them; 0: all techniques move all rows, and "
+    "techniques that take twice as long end after two rounds",
     smoke=0,
     reference=0,
 )
 TRIED = Parameter(
     "tried",
     "directions",
-    "techniques that edge cases and faults are tried with: all, one of each family and origin, one of each direction "
-    "and origin without everyday calls, of each direction one that is beyond and one streamed, or these and a tenth of "
-    "all, another each day",
+    "techniques for edge cases and faults: all; families: one of each family and origin; directions: one of each "
+    "direction and origin, without everyday calls; fewest: one beyond and one streamed of each direction; tenth: the "
+    "fewest and a tenth of all, another tenth each day",
     choices=("all", "families", "directions", "fewest", "tenth"),
     smoke="fewest",
     reference="all",
 )
-SEED = Parameter("seed", 20260407, "seed of the data, and of the order within a round")
+SEED = Parameter("seed", 20260407, "seed of the data and of the order within a round")
 
 
 @dataclass(frozen=True)
 class Study:
-    """A notebook and its metadata; a `module:name` is imported only when it is needed."""
+    """A notebook and its metadata; a `module:name` is only imported when it is needed."""
 
     notebook: str
     """Its file, without the ending: a number, which is its place in a run, and the study's name."""
@@ -107,7 +107,7 @@ class Study:
     rows: str = ""
     """`module:name` of the dataclass of its result rows; empty when its results have no status."""
     subject: str = "technique"
-    """The column of its results that identifies what was measured."""
+    """The column of its results that identifies the measured technique or task."""
     check: str = ""
     """`module:name` of a function that raises ValueError for values of parameters that exclude each other."""
     patience: str = ""
@@ -118,18 +118,18 @@ class Study:
     headline: str = ""
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
-    """The expected time on two cores by each preset, corrected by progress. In a smoke run, where several run at once,
-    it is what this study adds."""
+    """The expected time on two cores by each preset. In a smoke run, where several studies run at once, it is the time
+    that this study adds."""
     untimed: bool = False
-    """Whether it measures no time: it runs in parallel with others that measure none."""
+    """True if it measures no time: it runs in parallel with other untimed studies."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")
-    """The databases whose shared table it uses: studies that share one do not run in parallel."""
+    """The databases whose shared table it uses: studies of the same table do not run in parallel."""
     alone: bool = False
-    """Whether it never runs in parallel, because others would change what it reads, such as servers' catalogs."""
+    """True if it never runs in parallel, because other studies would change the catalogs that it reads."""
     only_reads: bool = False
-    """Whether it only reads results of other studies: it needs no server, and runs after them."""
+    """True if it only reads results of other studies: it needs no server, and runs after them."""
     on_demand: bool = False
-    """Whether it runs only on request."""
+    """True if it runs only on request."""
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
         """Return the expected seconds on two cores with these values: they grow with rows, rounds and duration."""
@@ -156,7 +156,7 @@ class Study:
 
     @property
     def measures_techniques(self) -> bool:
-        """Whether its rows are passes of techniques on the same table in every run."""
+        """True if its rows are passes of techniques on the same table in every run."""
         return self.rows == TECHNIQUE_PASSES and not self.on_demand
 
 
@@ -165,7 +165,7 @@ START_SECONDS = 5
 
 
 def _work(values: Mapping[str, Any]) -> float:
-    """Return rows x rounds x duration, each 1 where a study has no such parameter."""
+    """Return rows x rounds x duration, each 1 in a study without the parameter."""
     rows = values.get("rows", 1)
     rounds = values.get("rounds", 1) + values.get("warmup", 0)
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))

@@ -1,4 +1,4 @@
-"""Cells of the studies of outcomes: each is tried once and recorded as it ends, from several threads."""
+"""Cells of the studies of outcomes: each is tried once and recorded when it ends, from several threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from framehaul.bench.recording import Recording, recording
-from framehaul.bench.rounds import never
 from framehaul.bench.streams import STREAMS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Direction
@@ -20,16 +19,16 @@ FEWEST: dict[Direction, set[tuple[str, str]]] = {
     "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches"), ("upsert", "polars")},
     "read": {("beyond", "polars"), ("streamed", "batches")},
 }
-"""Origins and kinds of frame. Writes are tried with both, because pandas has an index and Polars lazy frames."""
+"""Origins and kinds of frame. Writes are tried with both kinds, because pandas has an index and Polars lazy frames."""
 
 TENTH = 10
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The technique of a cell, with the columns of `recording.which`.
+    """A cell: the columns of `recording.which`, which identify its technique.
 
-    A study adds fields for what it was tried with, and, with empty defaults, for the outcome.
+    A study adds fields for the trial, without defaults, and for the outcome, with empty defaults.
     """
 
     database: str
@@ -40,19 +39,14 @@ class Tried:
     family: str
     frame: str
 
-    @property
-    def headline(self) -> str:
-        """The text of the progress bar."""
-        return self.technique
-
 
 @dataclass
 class Trials[C: Tried]:
-    """Takes the cells of a run, from any thread, and the reasons for what could not be tried."""
+    """A recorder of a run's cells, from any thread, and of the reasons why others were not tried."""
 
     write: Callable[[C], object]
-    finished: Callable[[C], bool] = never
-    """Returns whether an interrupted run has recorded a cell."""
+    finished: Callable[[C], bool] = lambda _: False
+    """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """The reasons why techniques cannot run here."""
     left_out: dict[str, str] = field(default_factory=dict)
@@ -82,8 +76,8 @@ def chosen_techniques(
 
     - `families`: the first of each direction, origin and family
     - `directions`: the first of each direction and origin, without everyday calls, which take longest
-    - `fewest`: of each direction one beyond the published ones, of a write one of each library, and one that streams
-    - `tenth`: these and every tenth technique, others each day, so that ten days try all
+    - `fewest`: of each direction one of origin `beyond`, for writes one for each kind of frame, and one that streams
+    - `tenth`: the fewest and every tenth technique, another tenth each day, so that ten days try all
     """
     every = all_techniques() if among is None else among
     if tried == "tenth":
@@ -115,7 +109,7 @@ def trials[C: Tried](
 
         def write(cell: C) -> None:
             this_run.write(cell)
-            this_run.progress(cell.headline)
+            this_run.progress(cell.technique)
 
         cells = Trials(write, this_run.finished)
         yield this_run, cells

@@ -23,7 +23,7 @@ NOT_UTF8 = re.compile(r"Invalid UTF8 sequence at string index (\d+)")
 
 
 class Expected:
-    """The rows that were sent, prepared for comparisons."""
+    """The rows that were sent, to compare received rows with."""
 
     def __init__(self, table: Table, content: pa.Table) -> None:
         self._table, self._content = table, content
@@ -35,24 +35,23 @@ class Expected:
 
         The frame has to be valid. Dtypes may differ (see `dtype_drift`).
         """
+        table = self._table
         try:
             with panics_raised():
-                return self._difference(received)
+                return (
+                    other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
+                    or invalid(received)
+                    or self._zones_differ(received)
+                    or difference_in_any_order(
+                        self._sent, content_of(received, table.columns, nan_is_null=True), table.key
+                    )
+                )
         except PanicError as error:
             # Values that no frame can hold, such as decimals beyond their digits, make Polars panic on access.
             return f"the frame is not valid: Polars panics where its values are looked at ({error.__cause__})"
 
-    def _difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
-        table = self._table
-        return (
-            other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
-            or invalid(received)
-            or self._zones_differ(received)
-            or difference_in_any_order(self._sent, content_of(received, table.columns, nan_is_null=True), table.key)
-        )
-
     def _zones_differ(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
-        """Return which timestamps came as text with a zone although none was sent, or the other way round."""
+        """Return which timestamps came as text with a zone although none was sent, or the reverse."""
         for column in self._table.columns:
             if isinstance(column.types.polars, pl.Datetime):
                 zones, wanted = _zones_in_text(received[column.name]), column.types.polars.time_zone is not None

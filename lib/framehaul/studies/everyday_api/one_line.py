@@ -34,6 +34,6 @@ def changes(passes: pl.DataFrame) -> pl.DataFrame:
 
 def _gain(passes: pl.DataFrame, technique: str, call: str, name: str) -> dict[str, Any]:
     """Return the ratio of a technique's rows/s to a call's, with its ends and rounds."""
-    found, _ = ratios.with_rows(passes.filter(technique=technique), passes.filter(technique=call))
+    found = ratios.ratio_at_same_rows(passes.filter(technique=technique), passes.filter(technique=call))
     values = (found.ratio, found.low, found.high, found.rounds) if found.rounds else (None,) * 4
     return dict(zip((name, *(f"{name}_{end}" for end in ("low", "high", "rounds"))), values, strict=True))
