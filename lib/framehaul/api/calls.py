@@ -186,7 +186,7 @@ def _errors() -> Iterator[None]:
 def _prepared(
     frame: Frame, client: Client, table: str, mode: Mode, technique: str
 ) -> tuple[Target, Relation, Choice]:  # fmt: skip
-    found = (clickhouse_target if isinstance(client, HttpConnection) else postgres_target)(client, table)
+    found = clickhouse_target(client, table) if isinstance(client, HttpConnection) else postgres_target(client, table)
     relation, columns = found.relation(frame)
     choice = _choice(frame, client, relation, found.engine, mode)
     _check_limits(frame, columns)
@@ -225,19 +225,13 @@ def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode
             return
         room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     else:
-        room = _emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
+        from framehaul.techniques.replacing import emptied
+
+        room = emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(pa.Table.from_pandas(frame, preserve_index=False), relation)
     with room as table:
         technique_function(choice.technique)(client, table, frame)
-
-
-@contextlib.contextmanager
-def _emptied(connection: psycopg.Connection[Any], table: Relation) -> Iterator[Relation]:
-    """Empty a table of PostgreSQL; its rows are there again where the block fails, because it is one transaction."""
-    with connection.transaction():
-        connection.execute(f"TRUNCATE {table.postgres_name}".encode())
-        yield table
 
 
 def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from framehaul.api.derive import derive
 from framehaul.api.lookup import Relation, clickhouse_name, exists, postgres_name
-from framehaul.data.schema import COMMENT, quote_clickhouse_text
+from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
 from framehaul.techniques.clients import HttpConnection
 
 if TYPE_CHECKING:
@@ -40,10 +40,15 @@ def derived_table(client: Client, frame: Frame, table: str, create: bool | Seque
     content = frame.to_arrow() if isinstance(frame, pl.DataFrame) else pa.Table.from_pandas(frame, preserve_index=False)
     key = [create] if isinstance(create, str) else [*create] if isinstance(create, Sequence) else []
     derived = derive(content, "created", key).table
-    is_clickhouse = isinstance(client, HttpConnection)
-    reference = clickhouse_name(table, client.database) if is_clickhouse else postgres_name(table)
-    relation = Relation(derived.name, derived.columns, derived.key, reference=reference)
-    return relation, unmarked(relation.clickhouse_ddl) if is_clickhouse else relation.postgres_ddl
+    if isinstance(client, HttpConnection):
+        relation = _named(derived, clickhouse_name(table, client.database))
+        return relation, unmarked(relation.clickhouse_ddl)
+    relation = _named(derived, postgres_name(table))
+    return relation, relation.postgres_ddl
+
+
+def _named(table: Table, reference: str) -> Relation:
+    return Relation(table.name, table.columns, table.key, reference=reference)
 
 
 @contextlib.contextmanager

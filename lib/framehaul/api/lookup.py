@@ -26,12 +26,10 @@ from framehaul.data.schema import (
 )
 from framehaul.data.unwrapping import is_list
 from framehaul.errors import TableError
-from framehaul.techniques.clients import UTF8
+from framehaul.techniques.clients import UTF8, HttpConnection
 
 if TYPE_CHECKING:
     import psycopg
-
-    from framehaul.techniques.clients import HttpConnection
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ class Target:
         not supported.
         """
         names = [str(name) for name in frame.columns]
-        index = [] if _is_polars(frame) else [name for name in frame.index.names if name in self.columns]
-        problems = {
+        index = [] if _is_polars(frame) else [str(name) for name in frame.index.names if name in self.columns]
+        problems: dict[str, list[str]] = {
             "in the frame more than once": sorted({name for name in names if names.count(name) > 1}),
             "in the frame's index, reset_index() makes columns of it": index,
             "not in the table": [name for name in names if name not in self.columns and name not in self.computed],
@@ -222,9 +220,8 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
 
 def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool:
     """Return whether there is a table, or anything else, of this name."""
-    if not hasattr(client, "pgconn"):
-        name = clickhouse_name(table, client.database)  # type: ignore[union-attr]
-        return bool(client.post(f"EXISTS TABLE {name}").read() == b"1\n")  # type: ignore[union-attr]
+    if isinstance(client, HttpConnection):
+        return client.post(f"EXISTS TABLE {clickhouse_name(table, client.database)}").read() == b"1\n"
     found = client.cursor(row_factory=tuple_row).execute("SELECT to_regclass(%s)", (table,)).fetchone()
     return found != (None,)
 
