@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from tqdm import tqdm
 
+from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
 from framehaul.bench.rounds import Log
 from framehaul.bench.times import Times
+from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from _typeshed import DataclassInstance
+
+    from framehaul.bench.study import Study
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -187,3 +191,19 @@ def recording(
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
     }
     store.write_run(path.parent, metadata, notebook, known | this_run.metadata)
+
+
+@contextmanager
+def with_servers(
+    study: Study, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any]
+) -> Iterator[tuple[Recording, Servers]]:
+    """Record a study with both servers while the block lasts; its metadata has the terms and the servers' versions.
+
+    Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
+    """
+    with (
+        recording(study.notebook, study.results, kind, unit, terms) as this_run,
+        servers.running(this_run.settings) as both,
+    ):
+        this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}
+        yield this_run, both
