@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
-from framehaul.bench.rounds import Log
+from framehaul.bench.rounds import Log, Rounds, in_rounds
 from framehaul.bench.times import Times
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
@@ -105,6 +105,25 @@ class Recording:
             lambda task, number, outcome: self.write(row(task, number, outcome)),
             lambda task, number: self.finished(row(task, number, Skipped(""))),
         )
+
+    def in_rounds[T: Hashable, V](
+        self,
+        tasks: Sequence[T],
+        rounds: Rounds,
+        measure: Callable[[T, int], V],
+        row: Callable[[T, int, Pass[V]], DataclassInstance],
+        name: Callable[[T], str],
+        *,
+        stop: threading.Event | None = None,
+        home: Path | None = None,
+    ) -> None:
+        """Measure tasks in rounds and record the row of every pass; the progress bar shows the `name` of the task."""
+        record, finished = self.passes(row)
+
+        def progress(task: T, _: int) -> None:
+            self.progress(name(task))
+
+        in_rounds(tasks, rounds, measure, record, stop=stop, progress=progress, finished=finished, home=home)
 
     def log[T, V](self, row: Callable[[T, int, Pass[V]], DataclassInstance], stop: threading.Event) -> Log[T, V]:
         """Return the log of `measure.run`, for passes that `row` turns into rows."""
