@@ -1,4 +1,4 @@
-"""A row of the study's results, and the refusals that are no failures."""
+"""The rows of the study's results, and refusals that do not count as failures."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ LIMITS = {
     "is not decoded here": "",
     "is not parsed from text here": "",
 }
-"""Parts of the messages of known limits, each with the remedy, which is empty where the message has it."""
+"""Parts of the messages of known limits, each with its remedy; the remedy is empty where the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row(store.Result):
     """One pass of a technique on a shape; a missing number is None, never 0.
 
-    `rows` are the rows of a call; `seconds` and everything that was used are of the whole pass.
+    `rows` are the rows of one call; `seconds` and the resources used are those of the whole pass.
     """
 
     shape: str
     calls: int
     frame_bytes: int | None = None
-    """Size of all rows of a pass, as Arrow."""
+    """The size of all rows of a pass as Arrow."""
     bytes_per_s: float | None = None
     p50_s: float | None = None
-    """Median seconds of the calls of the pass."""
+    """The median seconds of the calls of the pass."""
     p99_s: float | None = None
 
 
