@@ -151,7 +151,8 @@ def measured(converter: Converter, codec: str, command: list[str], files: Files)
             command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
             env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
         )  # fmt: skip
-        taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
+        seconds, cpu = time.perf_counter() - start, children_cpu_s() - before
+        taken: dict[str, Any] = {"seconds": seconds, "client_cpu_s": cpu}
         if done.returncode:
             silent = f"it ended with status {done.returncode} without a word"
             raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
