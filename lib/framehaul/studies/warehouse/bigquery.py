@@ -1,4 +1,4 @@
-"""BigQuery as a warehouse: each file is uploaded and becomes a load job, several at a time."""
+"""BigQuery as a warehouse: each file is uploaded as a load job, several at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseErro
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
 LIFETIME = dt.timedelta(days=1)
-"""How long BigQuery keeps a table that a run could not delete."""
+"""The time after which BigQuery deletes a table that a run could not delete."""
 ANSWER_SECONDS = 30
 POLL_SECONDS = 0.5
 ONCE = Retry(predicate=if_exception_type())
@@ -43,7 +43,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class BigQuery:
-    """A table on BigQuery or an emulator. Each file is a job of its own, which loads all of its rows or none."""
+    """A table on BigQuery or an emulator; each file is one job, which loads all of its rows or none."""
 
     client: bigquery.Client
     table: bigquery.TableReference
@@ -55,9 +55,9 @@ class BigQuery:
     def _load(self, file: Path) -> None:
         try:
             with file.open("rb") as source:
-                # An interrupted upload is resumed, and its job keeps its number: no row is loaded twice.
+                # A resumed upload keeps the number of its job, so that no row is loaded twice.
                 job = self.client.load_table_from_file(source, self.table, job_config=_job_config(file))
-            while not job.done():  # result() would poll less and less often, in the end every 20 s
+            while not job.done():  # result() would poll at growing intervals of up to 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
         except (GoogleAPICallError, GoogleAuthError, InvalidResponse, requests.RequestException) as error:
@@ -71,11 +71,11 @@ class BigQuery:
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[BigQuery]:
-    """Create a table with a unique name in the data set of the settings, and delete it at the end.
+    """Create a table with a unique name in the data set of the settings, and delete it at the end of the block.
 
     Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
     """
-    # One client may serve all threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
+    # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
     with contextlib.closing(_client(settings)) as client:
         table = _new_table(client, settings)
         try:
@@ -85,7 +85,7 @@ def opened(settings: Settings) -> Iterator[BigQuery]:
 
 
 def _client(settings: Settings) -> bigquery.Client:
-    """Return a client for the project; without TLS it sends no credentials, because emulators need none."""
+    """Return a client for the project; without TLS, which only emulators lack, it sends no credentials."""
     if not settings.bigquery_project or not settings.bigquery_dataset:
         raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
     endpoint = settings.bigquery_endpoint
@@ -100,14 +100,14 @@ def _client(settings: Settings) -> bigquery.Client:
 
 
 def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableReference:
-    """Create an empty table; raises UnavailableError where the data set does not exist or is not writable."""
+    """Create an empty table; raises UnavailableError if the data set does not exist or is not writable."""
     dataset = bigquery.DatasetReference(client.project, settings.bigquery_dataset or "")
     reference = bigquery.TableReference(dataset, f"{TABLE}_{secrets.token_hex(8)}")
     table = bigquery.Table(reference, FIELDS)
     table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
     try:
         client.get_dataset(dataset, retry=ONCE, timeout=ANSWER_SECONDS)
-        # The client asks again when an answer is lost; then the table exists, and it is ours.
+        # When an answer is lost, the client repeats the request, and the table exists already.
         client.create_table(table, exists_ok=True)
     except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
         where = f"data set {dataset.dataset_id} of the project {dataset.project}"
