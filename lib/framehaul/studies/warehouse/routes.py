@@ -188,7 +188,7 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
 
 
 def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
-    """Decode binary COPY with compiled loops as it arrives, like the fastest reader of notebook 02, and write Parquet."""
+    """Decode binary COPY with compiled loops as the fastest reader of notebook 02 does, and write it with pyarrow."""
     decoder = CopyDecoder(SOURCE)
 
     def batches() -> Iterator[pa.RecordBatch]:
