@@ -214,14 +214,15 @@ def recording(
 
 @contextmanager
 def with_servers(
-    study: Study, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any]
+    study: Study, kind: type[DataclassInstance], rounds: Rounds, **terms: Any
 ) -> Iterator[tuple[Recording, Servers]]:
     """Record a study with both servers while the block lasts; its metadata has the terms and the servers' versions.
 
     Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
     """
+    terms |= vars(rounds)
     with (
-        recording(study.notebook, study.results, kind, unit, terms) as this_run,
+        recording(study.notebook, study.results, kind, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}

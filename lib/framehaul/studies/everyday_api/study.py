@@ -53,9 +53,8 @@ def run(*, rows: int, rounds: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, 0, seed)
-    terms = {"rows": rows, **vars(schedule)}
     with (
-        recording.with_servers(EVERYDAY_API, BatchedRead, "read", terms) as (this_run, both),
+        recording.with_servers(EVERYDAY_API, BatchedRead, schedule, rows=rows) as (this_run, both),
         ended_with_the_block(),
     ):
         # Less than one batch shows nothing about memory.

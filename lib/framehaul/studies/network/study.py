@@ -50,8 +50,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule)}
-    with recording.with_servers(NETWORK, Result, "pass", terms) as (this_run, both):
+    with recording.with_servers(NETWORK, Result, schedule, rows=rows) as (this_run, both):
         this_run.metadata["how"] = HOW
         row = partial(_row, this_run.run_id, rows)
         if both.mode == "external":

@@ -70,8 +70,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule)}
-    with recording.with_servers(NOISE, Result, "pass", terms) as (this_run, both):
+    with recording.with_servers(NOISE, Result, schedule, rows=rows) as (this_run, both):
         content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
 
         def work(stop: threading.Event) -> None:

@@ -92,9 +92,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule, content, trials = Rounds(rounds, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
-    terms = {"rows": rows, **vars(schedule)}
     with (
-        recording.with_servers(PARQUET, RoundTrip, "file", terms) as (this_run, both),
+        recording.with_servers(PARQUET, RoundTrip, schedule, rows=rows) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         ExitStack() as stack,
     ):

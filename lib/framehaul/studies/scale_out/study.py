@@ -101,9 +101,9 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
     """
     check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule), "workers": workers, "partitions": partitions}
+    terms = {"rows": rows, "workers": workers, "partitions": partitions}
     with (
-        recording.with_servers(SCALE_OUT, Result, "pass", terms) as (this_run, both),
+        recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both),
         ExitStack() as stack,
     ):
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"

@@ -32,8 +32,6 @@ from framehaul.techniques.registry import Database, Direction, named
 from framehaul.techniques.streaming import MOVES
 
 SMALLEST_ROWS = 10_000
-STEPS = (1, 3)
-"""Sizes within a power of ten."""
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_key_last"),
@@ -46,12 +44,9 @@ COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
 
 def sizes(largest: int) -> list[int]:
     """Return the numbers of rows up to `largest`, in half decades from ten thousand, or from a tenth if it is less."""
-    size = min(SMALLEST_ROWS, max(1, largest // 10))
-    smaller = []
-    while size < largest:
-        smaller += [size * step for step in STEPS if size * step < largest]
-        size *= 10
-    return [*smaller, largest]
+    first = min(SMALLEST_ROWS, max(1, largest // 10))
+    steps = (first * step * 10**at for at in range(len(str(largest))) for step in (1, 3))
+    return [*(size for size in steps if size < largest), largest]
 
 
 @recording.study(SCALING.notebook)
@@ -65,9 +60,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule)}
     with (
-        recording.with_servers(SCALING, store.Result, "pass", terms) as (this_run, both),
+        recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both),
         ended_with_the_block(),
     ):
         of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}

@@ -65,8 +65,8 @@ def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, s
     if points not in POINTS.choices:
         raise ValueError(f"POINTS={points!r}: choose from {', '.join(POINTS.choices)}")
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(schedule)}
-    with recording.with_servers(TABLE_SHAPES, Row, "pass", terms) as (this_run, both):
+    terms = {"rows": rows, "megabytes": megabytes, "points": points}
+    with recording.with_servers(TABLE_SHAPES, Row, schedule, **terms) as (this_run, both):
         what = f"frames of up to {rows:,} rows and {megabytes:g} MB, {rounds} rounds after {warmup} warm-up"
         this_run.metadata["what"] = what
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -50,9 +50,9 @@ def _measure(
     """Record the passes of `run`, and the server's version and settings."""
     study, schedule, moved = study_of(database, direction), Rounds(rounds, warmup, seed), TABLES[table]
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, "profile": profile, **vars(schedule)}
+    terms: dict[str, Any] = {"rows": rows, "race": race, "profile": profile}
     terms |= {} if table == "standard" else {"table": table}
-    with recording.with_servers(study, store.Result, "technique", terms) as (this_run, both):
+    with recording.with_servers(study, store.Result, schedule, **terms) as (this_run, both):
         server = both.of(database)
         this_run.metadata["server"] = tables_of(server).metadata()
 

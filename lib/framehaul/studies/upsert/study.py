@@ -71,10 +71,12 @@ def run(
     sizes = {"targets": targets, "incoming": incoming, "shares": shares}
     check_sizes(sizes)
     chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    terms: dict[str, Any] = {"tried": [one.key for some in chosen.values() for one in some], **sizes}
-    terms |= vars(Rounds(rounds, warmup, seed))
+    keys = [one.key for some in chosen.values() for one in some]
     with (
-        recording.with_servers(UPSERT_STUDY, Row, "upsert", terms) as (this_run, both),
+        recording.with_servers(UPSERT_STUDY, Row, Rounds(rounds, warmup, seed), tried=keys, **sizes) as (
+            this_run,
+            both,
+        ),
         ended_with_the_block(),
     ):
         tables = ", ".join(f"{one:,}" for one in sorted(targets))

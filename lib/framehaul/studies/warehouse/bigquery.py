@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import google.auth
 import pyarrow as pa
@@ -29,6 +30,19 @@ from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseErro
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
+OPTIONS: dict[str, Any] = {
+    "schema": FIELDS,
+    "create_disposition": bigquery.CreateDisposition.CREATE_NEVER,
+    "write_disposition": bigquery.WriteDisposition.WRITE_APPEND,
+}
+# With this null marker a STRING is NULL only if the field is empty and not quoted:
+# https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
+CSV_OPTIONS = OPTIONS | {"encoding": bigquery.Encoding.UTF_8, "null_marker": "", "allow_quoted_newlines": True}
+CONFIGS = {
+    PARQUET: bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.PARQUET, **OPTIONS),
+    ".gz": bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.CSV, **CSV_OPTIONS),
+}
+"""The options of a job that appends a file to the table, by the suffix of the file."""
 LIFETIME = dt.timedelta(days=1)
 """The time after which BigQuery deletes a table that a run could not delete."""
 ANSWER_SECONDS = 30
@@ -56,7 +70,7 @@ class BigQuery:
         try:
             with file.open("rb") as source:
                 # A resumed upload keeps the number of its job, so that no row is loaded twice.
-                job = self.client.load_table_from_file(source, self.table, job_config=_job_config(file))
+                job = self.client.load_table_from_file(source, self.table, job_config=CONFIGS[file.suffix])
             while not job.done():  # result() would poll at growing intervals of up to 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
@@ -113,19 +127,3 @@ def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableRef
         where = f"data set {dataset.dataset_id} of the project {dataset.project}"
         raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
     return reference
-
-
-def _job_config(file: Path) -> bigquery.LoadJobConfig:
-    """Return the options of a job that appends a file to the table."""
-    config = bigquery.LoadJobConfig(
-        schema=FIELDS,
-        create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
-        write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
-        source_format=bigquery.SourceFormat.PARQUET if file.suffix == PARQUET else bigquery.SourceFormat.CSV,
-    )
-    if file.suffix != PARQUET:
-        # With the default marker a STRING is NULL only where the field is empty and not quoted:
-        # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
-        config.encoding, config.null_marker = bigquery.Encoding.UTF_8, ""
-        config.allow_quoted_newlines = True
-    return config

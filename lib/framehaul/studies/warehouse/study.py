@@ -81,9 +81,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
     """
     check(ROWS=(rows, 1), parallel=(parallel, 1))
     schedule, tasks = Rounds(rounds, warmup, seed), [*product(ROUTES, WAREHOUSES)]
-    terms = {"rows": rows, "parallel": parallel, **vars(schedule)}
     with (
-        recording.with_servers(WAREHOUSE, Result, "route", terms) as (this_run, both),
+        recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
     ):
         tables, directory = PostgresTables(both.postgres), Path(temporary) / "files"
