@@ -66,7 +66,7 @@ def _renamed(function: Any, suffix: str) -> FunctionType:
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure the variants of the best published and the best other technique of each direction.
 
-    Raises what `transfers.study.run` raises.
+    Raises the errors of `transfers.study.run`.
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)

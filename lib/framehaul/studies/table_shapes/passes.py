@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.recording import result
+from framehaul.bench.passes import Failed, Pass, Skipped
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
-from framehaul.techniques import Technique
 
 LIMITS = {
     "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
@@ -53,20 +48,6 @@ class Row(store.Result):
     p50_s: float | None = None
     """The median seconds of the calls of the pass."""
     p99_s: float | None = None
-
-
-def of_technique(
-    run_id: str, one: Technique, shape: str, size: int, calls: int, moved: int, number: int, outcome: Pass[Moved]
-) -> Row:
-    """Return the row of a pass of `calls` calls with `size` rows each, which moved `moved` bytes in all."""
-    whole = vars(result(run_id, TABLE_SHAPES.notebook, one, size * calls, number, within_limits(outcome)))
-    measured: dict[str, Any] = {}
-    if isinstance(outcome, Ok):
-        p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
-        measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
-        if calls > 1:
-            whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
-    return Row(**whole | {"rows": size}, shape=shape, calls=calls, frame_bytes=moved, **measured)
 
 
 def within_limits[V](outcome: Pass[V]) -> Pass[V]:

@@ -7,16 +7,19 @@ import math
 import threading
 from dataclasses import replace
 from itertools import product
+from typing import Any
+
+import numpy as np
 
 from framehaul.bench import measure, recording
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Pass
-from framehaul.bench.recording import Recording
+from framehaul.bench.passes import Ok, Pass
+from framehaul.bench.recording import Recording, result
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.servers import Servers
 from framehaul.studies.registry import POINTS, TABLE_SHAPES
-from framehaul.studies.table_shapes.passes import Row, of_technique
+from framehaul.studies.table_shapes.passes import Row, within_limits
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
@@ -112,7 +115,15 @@ def _measure(
         moved = content.nbytes * calls
 
     def row(one: Technique, number: int, outcome: Pass[Moved]) -> Row:
-        return of_technique(this_run.run_id, one, shape.name, size, calls, moved, number, outcome)
+        ended = within_limits(outcome)
+        whole = vars(result(this_run.run_id, TABLE_SHAPES.notebook, one, size * calls, number, ended)) | {"rows": size}
+        measured: dict[str, Any] = {}
+        if isinstance(outcome, Ok):
+            p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
+            measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
+            if calls > 1:
+                whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
+        return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved, **measured)
 
     log = this_run.log(row, stop)
     if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):

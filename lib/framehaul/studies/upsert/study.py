@@ -71,12 +71,9 @@ def run(
     sizes = {"targets": targets, "incoming": incoming, "shares": shares}
     check_sizes(sizes)
     chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    keys = [one.key for some in chosen.values() for one in some]
+    keys, schedule = [one.key for some in chosen.values() for one in some], Rounds(rounds, warmup, seed)
     with (
-        recording.with_servers(UPSERT_STUDY, Row, Rounds(rounds, warmup, seed), tried=keys, **sizes) as (
-            this_run,
-            both,
-        ),
+        recording.with_servers(UPSERT_STUDY, Row, schedule, tried=keys, **sizes) as (this_run, both),
         ended_with_the_block(),
     ):
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
