@@ -85,35 +85,30 @@ class BatchedCall(NamedTuple):
     """A call that reads a table in batches; `read` takes an open client and a table."""
 
     name: str
-    database: Database
     client: str
     label: str
     read: Callable[[Any, Table], Iterator[Frame]]
 
+    @property
+    def database(self) -> Database:
+        """The database of the client."""
+        return "clickhouse" if self.client.startswith("clickhouse") else "postgres"
+
 
 PANDAS, POLARS, CURSOR = "pandas.read_sql(chunksize=)", "polars.read_database(iter_batches=True)", "stream_results=True"
 CALLS = (
-    BatchedCall("pandas_chunksize", "postgres", "sqlalchemy", PANDAS, pandas_chunks),
+    BatchedCall("pandas_chunksize", "sqlalchemy", PANDAS, pandas_chunks),
+    BatchedCall("pandas_chunksize_streamed", "sqlalchemy", f"{PANDAS}, {CURSOR}", pandas_chunks_streamed),
+    BatchedCall("polars_iter_batches", "sqlalchemy", POLARS, polars_batches),
+    BatchedCall("polars_iter_batches_streamed", "sqlalchemy", f"{POLARS}, {CURSOR}", polars_batches_streamed),
+    BatchedCall("polars_iter_batches_adbc", "adbc", f"{POLARS}, ADBC", polars_batches),
+    BatchedCall("psycopg_cursor", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor),
+    BatchedCall("connect_df_stream", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream),
     BatchedCall(
-        "pandas_chunksize_streamed", "postgres", "sqlalchemy", f"{PANDAS}, {CURSOR}", pandas_chunks_streamed
+        "connect_arrow_stream", "clickhouse_connect", "clickhouse-connect query_arrow_stream", connect_arrow_stream
     ),
-    BatchedCall("polars_iter_batches", "postgres", "sqlalchemy", POLARS, polars_batches),
-    BatchedCall(
-        "polars_iter_batches_streamed", "postgres", "sqlalchemy", f"{POLARS}, {CURSOR}", polars_batches_streamed
-    ),
-    BatchedCall("polars_iter_batches_adbc", "postgres", "adbc", f"{POLARS}, ADBC", polars_batches),
-    BatchedCall("psycopg_cursor", "postgres", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor),
-    BatchedCall(
-        "connect_df_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream
-    ),
-    BatchedCall(
-        "connect_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_arrow_stream",
-        connect_arrow_stream,
-    ),
-    BatchedCall(
-        "driver_execute_iter", "clickhouse", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator
-    ),
-)  # fmt: skip
+    BatchedCall("driver_execute_iter", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator),
+)
 
 
 def sums_of(frame: Frame, table: Table) -> dict[str, int]:
