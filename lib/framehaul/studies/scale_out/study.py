@@ -102,10 +102,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
     check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)
     terms = {"rows": rows, "workers": workers, "partitions": partitions}
-    with (
-        recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both),
-        ExitStack() as stack,
-    ):
+    with recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both), ExitStack() as stack:
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
         row, name = partial(_row, this_run.run_id, rows), attrgetter("label")
         try:

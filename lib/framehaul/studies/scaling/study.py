@@ -60,10 +60,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
-    with (
-        recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both),
-        ended_with_the_block(),
-    ):
+    with recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both), ended_with_the_block():
         of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
         per_size = sum(
