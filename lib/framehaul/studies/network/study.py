@@ -74,7 +74,6 @@ def _skip(*_: object) -> dict[str, Any]:
 
 
 def _row(run_id: str, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    """Return a pass as a row of results."""
     technique = task.measured
     return Result(
         **which(technique) | vars(task) | columns_of(outcome),

@@ -104,7 +104,12 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
     terms = {"rows": rows, "workers": workers, "partitions": partitions}
     with recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both), ExitStack() as stack:
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
-        row, name = partial(_row, this_run.run_id, rows), attrgetter("label")
+        name = attrgetter("label")
+
+        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+            values = vars(task) | {"technique": task.technique.name, "label": task.label} | columns_of(outcome)
+            return Result(this_run.run_id, rows=rows, pass_=number, **values)
+
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
@@ -128,12 +133,6 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
                     tables_of(both.of(database)).drop(TABLE)
 
         interruptible(work)
-
-
-def _row(run_id: str, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    """Return a pass as a row of results."""
-    values = vars(task) | columns_of(outcome)
-    return Result(run_id, technique=task.technique.name, label=task.label, rows=rows, pass_=number, **values)
 
 
 def _skip(reason: str, *_: object) -> NoReturn:

@@ -22,7 +22,7 @@ from framehaul.servers.relay import relayed
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, incoming
 from framehaul.studies.upsert.passes import BOTH
-from framehaul.studies.upsert.places import Bench, as_read, count_beside, count_marks, opened, upsert, wait
+from framehaul.studies.upsert.places import Bench, as_read, count_staging_tables, count_marks, opened, upsert, wait
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
 
@@ -107,10 +107,9 @@ def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
     barrier = threading.Barrier(len(frames))
 
     def write(frame: pl.DataFrame) -> None:
+        barrier.wait()
         for tried in range(1, TRIES + 1):
             try:
-                if tried == 1:
-                    barrier.wait()
                 upsert(technique, bench.server, table, frame)
             except Exception as error:
                 errors[f"{type(error).__module__.partition('.')[0].strip('_')}.{type(error).__name__}"] += 1
@@ -151,30 +150,30 @@ def sent_twice(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
     return right({}, bench.difference(technique))
 
 
-class TurnsRelay(BreakingRelay):
+class MessageRelay(BreakingRelay):
     """A relay that also records the position in bytes of each message of the client."""
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
-        self.turns: list[int] = []
+        self.starts: list[int] = []
         self._answered = True
 
     def count(self) -> None:
         """Restart the counts of bytes and messages."""
         super().count()
         self._answered = True
-        self.turns.clear()
+        self.starts.clear()
 
     async def _lets_through(self, count: int, *, from_client: bool) -> bool:
         if from_client and self._answered:
-            self.turns.append(self.from_client_bytes)
+            self.starts.append(self.from_client_bytes)
         self._answered = not from_client
         return await super()._lets_through(count, from_client=from_client)
 
     @property
     def before_the_end(self) -> int:
         """The position of the last message but one, or half of the bytes of a single message."""
-        return next((turn + 1 for turn in self.turns[-2:] if turn), self.from_client_bytes // 2)
+        return next((start + 1 for start in self.starts[-2:] if start), self.from_client_bytes // 2)
 
 
 def writes(
@@ -196,7 +195,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
     connection that no relay can forward, RuntimeError when the client ended before it could be killed, and
     WrongResultError for other rows than expected after the second time.
     """
-    with relayed(bench.server, TurnsRelay) as (through, relay):
+    with relayed(bench.server, MessageRelay) as (through, relay):
         if relay is None:
             raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
         table = bench.fresh(technique)
@@ -220,7 +219,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
                 until.set()
     wait(bench.tables, table)
     left = state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected)
-    beside = count_beside(bench.tables)
+    beside = count_staging_tables(bench.tables)
     upsert(technique, bench.server, table, bench.come)
     return right({"left": left, "beside": beside}, bench.difference(technique))
 

@@ -61,7 +61,7 @@ def wait(tables: Tables, table: Table) -> None:
             time.sleep(0.02)
 
 
-def count_beside(tables: Tables, table: Table = TABLE) -> int:
+def count_staging_tables(tables: Tables, table: Table = TABLE) -> int:
     """Return the number of staging tables that are left of a table; on ClickHouse they are dropped."""
     if isinstance(tables, PostgresTables):
         return int(tables.run(STAGING)[0][0])
@@ -85,7 +85,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.tables.kept())
             stack.callback(self._drop)
-            count_beside(self.tables)  # drops tables of a killed run
+            count_staging_tables(self.tables)  # drops tables of a killed run
             self.tables.create(self._source)
             self.tables.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self.tables, self._reference)
@@ -100,7 +100,7 @@ class Bench:
         with contextlib.suppress(ServerError):
             for table in (TABLE, self._source, self._reference):
                 self.tables.drop(table)
-            count_beside(self.tables)
+            count_staging_tables(self.tables)
 
     def fresh(self, technique: Technique) -> Table:
         """Create the table that the technique needs, with the existing rows of the case, and return it."""
