@@ -22,7 +22,7 @@ from framehaul.servers.relay import relayed
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, incoming
 from framehaul.studies.upsert.passes import BOTH
-from framehaul.studies.upsert.places import Bench, as_read, count_staging_tables, count_marks, opened, upsert, wait
+from framehaul.studies.upsert.places import Bench, as_read, count_marks, count_staging_tables, opened, upsert, wait
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
 
