@@ -22,7 +22,7 @@ from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import behaviour, measure, study
 from framehaul.studies.upsert.frames import KEY, Case, base, cases, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row, placed
-from framehaul.studies.upsert.places import Bench, count_beside
+from framehaul.studies.upsert.places import Bench, count_staging_tables
 from framehaul.techniques import upserts
 from tests.conftest import REFERENCE, WHOLE, values_of
 
@@ -80,7 +80,7 @@ def test_a_run_tries_all_and_is_right(out: Path, servers: Servers) -> None:
     chosen = {one.name for database in BOTH for one in chosen_techniques(tried, upserts(database))}
     for part in ("reader", "writers", "sent twice", "client killed"):
         assert {*passes.filter(part=part)["technique"]} == chosen, part
-    assert [count_beside(tables_of(servers.of(database))) for database in BOTH] == [0, 0]
+    assert [count_staging_tables(tables_of(servers.of(database))) for database in BOTH] == [0, 0]
 
 
 def test_an_upsert_that_does_something_else_has_no_speed(servers: Servers) -> None:
@@ -157,7 +157,7 @@ def test_a_killed_client_leaves_what_its_terms_say_and_sent_again_it_is_right(
     way = BY_NAME[name]
     with ended_with_the_block(), Bench(servers.of(way.database), CASE, 5) as here:
         assert measure.killed(here, way, 1) == {"left": left, "beside": beside}
-        assert count_beside(here.tables) == 0
+        assert count_staging_tables(here.tables) == 0
 
 
 def test_an_encrypted_connection_is_skipped_where_its_client_would_be_killed(servers: Servers) -> None:

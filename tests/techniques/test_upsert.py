@@ -21,7 +21,7 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, tables_of
 from framehaul.studies.faults.breakable import breakable
-from framehaul.studies.upsert.places import as_read, count_beside
+from framehaul.studies.upsert.places import as_read, count_staging_tables
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.upsert.rows import check_keys, target
@@ -62,7 +62,7 @@ def filled(way: Technique, servers: Servers, table: Table, there: pl.DataFrame) 
     try:
         tables.load(made, from_polars(there, made))
         yield made
-        assert count_beside(tables, made) == 0
+        assert count_staging_tables(tables, made) == 0
     finally:
         tables.drop(made)
 

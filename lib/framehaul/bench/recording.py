@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,12 @@ import polars as pl
 import psutil
 from tqdm import tqdm
 
+from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
-from framehaul.bench.rounds import Log
+from framehaul.bench.rounds import Log, Rounds, in_rounds
+from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from _typeshed import DataclassInstance
+
+    from framehaul.bench.study import Study
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -92,6 +96,25 @@ class Recording:
             lambda task, number, outcome: self.write(row(task, number, outcome)),
             lambda task, number: self.finished(row(task, number, Skipped(""))),
         )
+
+    def in_rounds[T: Hashable, V](
+        self,
+        tasks: Sequence[T],
+        rounds: Rounds,
+        measure: Callable[[T, int], V],
+        row: Callable[[T, int, Pass[V]], DataclassInstance],
+        name: Callable[[T], str],
+        *,
+        stop: threading.Event | None = None,
+        home: Path | None = None,
+    ) -> None:
+        """Measure tasks in rounds and record the row of every pass; the progress bar shows the `name` of the task."""
+        record, finished = self.passes(row)
+
+        def progress(task: T, _: int) -> None:
+            self.progress(name(task))
+
+        in_rounds(tasks, rounds, measure, record, stop=stop, progress=progress, finished=finished, home=home)
 
     def log[T, V](self, row: Callable[[T, int, Pass[V]], DataclassInstance], stop: threading.Event) -> Log[T, V]:
         """Return the log of `measure.run`, for passes that `row` turns into rows."""
@@ -173,3 +196,20 @@ def recording(
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
     }
     store.write_run(path.parent, metadata, notebook, known | this_run.metadata)
+
+
+@contextmanager
+def with_servers(
+    study: Study, kind: type[DataclassInstance], rounds: Rounds, **terms: Any
+) -> Iterator[tuple[Recording, Servers]]:
+    """Record a study with both servers while the block lasts; its metadata has the terms and the servers' versions.
+
+    Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
+    """
+    terms |= vars(rounds)
+    with (
+        recording(study.notebook, study.results, kind, "pass", terms) as this_run,
+        servers.running(this_run.settings) as both,
+    ):
+        this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}
+        yield this_run, both

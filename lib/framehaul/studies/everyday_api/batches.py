@@ -1,4 +1,4 @@
-"""Calls that read a table frame by frame, each measured in a process of its own."""
+"""Calls that read a table in batches, each measured in its own process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 import polars as pl
@@ -33,7 +33,7 @@ def _clickhouse(table: Table) -> str:
 
 
 def pandas_chunks(connection: Any, table: Table) -> Iterator[Frame]:
-    """Cut into frames what the driver has fetched."""
+    """Yield parts of the result, all of which the driver has fetched before."""
     yield from pd.read_sql(_postgres(table), connection, chunksize=BATCH_ROWS)
 
 
@@ -43,7 +43,7 @@ def pandas_chunks_streamed(connection: Any, table: Table) -> Iterator[Frame]:
 
 
 def polars_batches(connection: Any, table: Table) -> Iterator[Frame]:
-    """Cut into frames what SQLAlchemy's driver has fetched; over ADBC, take Arrow batches as they come."""
+    """Yield parts of the result, which SQLAlchemy's driver has fetched before; ADBC yields batches as they arrive."""
     yield from pl.read_database(_postgres(table), connection, iter_batches=True, batch_size=BATCH_ROWS)
 
 
@@ -53,7 +53,10 @@ def polars_batches_streamed(connection: Any, table: Table) -> Iterator[Frame]:
 
 
 def psycopg_cursor(connection: Any, table: Table) -> Iterator[Frame]:
-    """Fetch from a cursor on the server: https://www.psycopg.org/psycopg3/docs/advanced/cursors.html."""
+    """Fetch from a cursor on the server.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/cursors.html
+    """
     with connection.transaction(), connection.cursor("framehaul_batches") as cursor:
         cursor.execute(_postgres(table))
         while rows := cursor.fetchmany(BATCH_ROWS):
@@ -61,56 +64,51 @@ def psycopg_cursor(connection: Any, table: Table) -> Iterator[Frame]:
 
 
 def connect_stream(client: Any, table: Table) -> Iterator[Frame]:
-    """Make a frame of each block that the server sends."""
+    """Yield a frame for each block that the server sends."""
     with client.query_df_stream(_clickhouse(table)) as stream:
         yield from stream
 
 
 def connect_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
-    """Take Arrow batches as they come."""
+    """Yield a frame for each Arrow batch as it arrives."""
     with client.query_arrow_stream(_clickhouse(table)) as stream:
         yield from map(pl.DataFrame, stream)
 
 
 def driver_iterator(client: Any, table: Table) -> Iterator[Frame]:
-    """Take rows as blocks come."""
+    """Yield a frame for each batch of rows as they arrive."""
     for rows in client.execute_iter(_clickhouse(table), chunk_size=BATCH_ROWS):
         yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 class BatchedCall(NamedTuple):
-    """A call that reads a table frame by frame; `read` takes an open client and a table."""
+    """A call that reads a table in batches; `read` takes an open client and a table."""
 
     name: str
-    database: Database
     client: str
     label: str
     read: Callable[[Any, Table], Iterator[Frame]]
 
+    @property
+    def database(self) -> Database:
+        """The database of the client."""
+        return "clickhouse" if self.client.startswith("clickhouse") else "postgres"
+
 
 PANDAS, POLARS, CURSOR = "pandas.read_sql(chunksize=)", "polars.read_database(iter_batches=True)", "stream_results=True"
 CALLS = (
-    BatchedCall("pandas_chunksize", "postgres", "sqlalchemy", PANDAS, pandas_chunks),
+    BatchedCall("pandas_chunksize", "sqlalchemy", PANDAS, pandas_chunks),
+    BatchedCall("pandas_chunksize_streamed", "sqlalchemy", f"{PANDAS}, {CURSOR}", pandas_chunks_streamed),
+    BatchedCall("polars_iter_batches", "sqlalchemy", POLARS, polars_batches),
+    BatchedCall("polars_iter_batches_streamed", "sqlalchemy", f"{POLARS}, {CURSOR}", polars_batches_streamed),
+    BatchedCall("polars_iter_batches_adbc", "adbc", f"{POLARS}, ADBC", polars_batches),
+    BatchedCall("psycopg_cursor", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor),
+    BatchedCall("connect_df_stream", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream),
     BatchedCall(
-        "pandas_chunksize_streamed", "postgres", "sqlalchemy", f"{PANDAS}, {CURSOR}", pandas_chunks_streamed
+        "connect_arrow_stream", "clickhouse_connect", "clickhouse-connect query_arrow_stream", connect_arrow_stream
     ),
-    BatchedCall("polars_iter_batches", "postgres", "sqlalchemy", POLARS, polars_batches),
-    BatchedCall(
-        "polars_iter_batches_streamed", "postgres", "sqlalchemy", f"{POLARS}, {CURSOR}", polars_batches_streamed
-    ),
-    BatchedCall("polars_iter_batches_adbc", "postgres", "adbc", f"{POLARS}, ADBC", polars_batches),
-    BatchedCall("psycopg_cursor", "postgres", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor),
-    BatchedCall(
-        "connect_df_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream
-    ),
-    BatchedCall(
-        "connect_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_arrow_stream",
-        connect_arrow_stream,
-    ),
-    BatchedCall(
-        "driver_execute_iter", "clickhouse", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator
-    ),
-)  # fmt: skip
+    BatchedCall("driver_execute_iter", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator),
+)
 
 
 def sums_of(frame: Frame, table: Table) -> dict[str, int]:
@@ -126,7 +124,7 @@ def sums_of(frame: Frame, table: Table) -> dict[str, int]:
 
 
 def consumed(frames: Iterator[Frame], table: Table) -> dict[str, Any]:
-    """Take all frames; return how many came, the sums of their values, and the seconds without summing."""
+    """Take all frames and return their number, the sums of their values, and the seconds without summing."""
     sums: dict[str, int] = {}
     number, summing = 0, 0.0
     start = time.perf_counter()
@@ -138,16 +136,14 @@ def consumed(frames: Iterator[Frame], table: Table) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - start - summing, "frames": number, "sums": sums}
 
 
-def read_once(answer: Connection, name: str, table: Table = ANALYTICS_METRICS) -> None:
-    """Read the table once, and send what `consumed` returns and the peak memory."""
+def read_once(answer: Connection, name: str) -> None:
+    """Read the table once, and send the result of `consumed` and the peak memory."""
     call = next(call for call in CALLS if call.name == name)
     with servers.running(load_settings()) as both:
         server = both.of(call.database)
-        opened = CLIENTS[call.client](server)
-        assert isinstance(opened, AbstractContextManager)
-        with opened as client:
+        with cast("AbstractContextManager[Any]", CLIENTS[call.client](server)) as client:
             meter = Meter(server.process_id)
             meter.start(memory=True)
-            found = consumed(call.read(client, table), table)
+            found = consumed(call.read(client, ANALYTICS_METRICS), ANALYTICS_METRICS)
             usage = meter.stop()
     answer.send(found | {"peak_rss_bytes": usage.peak_rss_bytes})

@@ -1,4 +1,4 @@
-"""The one line to change in an everyday call, and its gain in the passes of notebooks 01 to 04."""
+"""The line to change in an everyday call, and its gain in the passes of notebooks 01 to 04."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import polars as pl
 from framehaul.bench import ratios, statistics
 
 ONE_LINE = pl.read_csv(Path(__file__).with_name("one_line.csv"))
-"""Calls that most people begin with, and the technique, the line and the data after one line has changed."""
+"""Common calls, each with a changed line, the technique that results, and the line's effect on the data."""
 
 
 def changes(passes: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each call of ONE_LINE that has a time, what one changed line gains, and the fastest technique.
+    """Return the gain of the changed line and the fastest technique for each call of ONE_LINE that has a time.
 
     The fastest technique appends or reads over one connection and gives back exact dtypes, for the same kind of frame.
     `gain` and `gain_of_fastest` are ratios of rows/s, paired by round, at the most rows that both moved.

@@ -1,1 +1,1 @@
-"""All passes of a run in one frame; the notebook holds its own code."""
+"""The explorer has no code here: its notebook shows all passes of a run in one frame."""

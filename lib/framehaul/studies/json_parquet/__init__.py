@@ -1,4 +1,4 @@
-"""JSON lines to Parquet: seven converters, each compared with the table that the lines were made of."""
+"""JSON lines to Parquet: seven converters, whose files are compared with the source table."""
 
 from framehaul.studies.json_parquet.json_lines import CONVERSIONS
 from framehaul.studies.json_parquet.study import PUBLISHED, run

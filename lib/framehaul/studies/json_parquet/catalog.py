@@ -16,15 +16,15 @@ from framehaul.studies.drivers.catalog import Command, build, find_tool, version
 
 CODECS = ("snappy", "zstd")
 JSON2PARQUET_VERSION = "0.26.1"
-"""The version of https://crates.io/crates/json2parquet, built with the dependencies that it was published with."""
+"""The version of https://crates.io/crates/json2parquet, built with its published dependencies."""
 
 
 @dataclass(frozen=True)
 class Converter:
-    """A converter, with the label of tables and charts and the command that starts its process.
+    """A converter, its label in tables and charts, and the command that starts its process.
 
-    A Python library gets source, target, codec and a file of a few lines, as `json_lines` reads them. A `program` of
-    its own gets codec, source and target, and its whole process is timed.
+    A Python library gets source, target, codec and a file of a few lines, which `json_lines` reads. A `program` gets
+    codec, source and target, and its whole process is timed.
     """
 
     name: str
@@ -37,17 +37,15 @@ def json2parquet(settings: Settings) -> list[str]:
     """Return the command of json2parquet with the types of the table; raises UnavailableError if it is not built."""
     program = json2parquet_program(settings)
     types = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "Utf8"}
-    fields = [
-        {"name": field.name, "data_type": types[field.type], "nullable": True, "dict_id": 0, "dict_is_ordered": False,
-         "metadata": {}} for field in buildings.SCHEMA
-    ]  # fmt: skip
+    usual = {"nullable": True, "dict_id": 0, "dict_is_ordered": False, "metadata": {}}
+    fields = [{"name": field.name, "data_type": types[field.type], **usual} for field in buildings.SCHEMA]
     schema = settings.tools_dir / "buildings.json"
-    schema.write_text(json.dumps({"fields": fields, "metadata": {}}))  # as Rust's Arrow writes a schema
+    schema.write_text(json.dumps({"fields": fields, "metadata": {}}))  # the format of Rust's Arrow
     return [str(program), "--schema-file", str(schema)]
 
 
 def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
-    """Return the path of json2parquet, and build it first if it is missing and `patient`; raises UnavailableError."""
+    """Return the path of json2parquet; if it is missing, build it if `patient`, else raise UnavailableError."""
     target = settings.tools_dir
     program = target / "bin" / "json2parquet"
     if version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]:
@@ -65,7 +63,7 @@ def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
 
 
 def _python(name: str, label: str) -> Converter:
-    # By its path: `-m` would import the package, and with it what the study needs and a converter does not.
+    # `-m` would import the package with all modules of the study.
     command = [sys.executable, "-P", str(Path(__file__).with_name("json_lines.py")), name]
     return Converter(name, label, lambda _: command)
 

@@ -1,7 +1,7 @@
-"""How each Python library converts JSON lines of buildings to Parquet, and the process that it runs in.
+"""Conversions of JSON lines of buildings to Parquet, and the process that measures one.
 
-`python json_lines.py NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first, then the source, and prints one
-JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion. Only the library NAME is imported.
+`python json_lines.py NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first, then the source. It imports only
+the library NAME, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def clickhouse(source: Path, target: Path, codec: str) -> None:
 
 
 def pyarrow(source: Path, target: Path, codec: str) -> None:
-    """Convert with Arrow's own reader and writer."""
+    """Convert with Arrow's reader and writer."""
     from pyarrow import json as arrow_json
     from pyarrow import parquet
 
-    # Its reader takes dates from text only as times: https://arrow.apache.org/docs/python/json.html
+    # The reader converts text to timestamps but not to dates: https://arrow.apache.org/docs/python/json.html
     readable = pa.schema([field.with_type(pa.timestamp("s")) if field.name in DATES else field for field in SCHEMA])
     table = arrow_json.read_json(source, parse_options=arrow_json.ParseOptions(explicit_schema=readable))
     parquet.write_table(table.cast(SCHEMA), target, compression=codec)
@@ -77,7 +77,7 @@ def fastparquet(source: Path, target: Path, codec: Any) -> None:
     import pandas as pd
     from pandas.errors import Pandas4Warning
 
-    # pandas 4 will drop this engine; it is what was published.
+    # pandas 4 will drop this engine; the published comparison used it.
     warnings.filterwarnings("ignore", "The 'fastparquet' engine is deprecated", Pandas4Warning)
     types: Any = {name: "Int32" if name in INTEGERS else "str" for name in SCHEMA.names}
     frame = pd.read_json(source, lines=True, dtype=types)
@@ -86,7 +86,7 @@ def fastparquet(source: Path, target: Path, codec: Any) -> None:
 
 
 def awkward(source: Path, target: Path, codec: str) -> None:
-    """Convert with Awkward Array, whose reader has only the types of JSON: dates stay text."""
+    """Convert with Awkward Array, whose reader has only the types of JSON, so that dates stay text."""
     import awkward as ak
 
     types = {name: {"type": ["integer" if name in INTEGERS else "string", "null"]} for name in SCHEMA.names}
@@ -101,7 +101,7 @@ def main() -> None:
     """Convert the few lines, then all of them, and print the cost of the second conversion."""
     name, source, target, codec, few_lines = sys.argv[1:]
     convert, few = CONVERSIONS[name], Path(f"{target}.few")
-    convert(Path(few_lines), few, codec)  # imports and thread pools are not on the clock
+    convert(Path(few_lines), few, codec)  # the clock excludes imports and starting threads
     few.unlink()
     resident = meter.reset_peak_rss()
     cpu_before, start = time.process_time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""The study of JSON lines and Parquet: every converter with every codec, each conversion in a process of its own."""
+"""Measure every converter of JSON lines to Parquet with every codec, each conversion in its own process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
 from framehaul.bench.passes import Pass, columns_of, last_line
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.errors import WrongResultError
 from framehaul.settings import PROJECT
@@ -29,25 +31,26 @@ from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQ
 from framehaul.studies.registry import JSON_PARQUET
 
 FEW_ROWS = 10
-"""The lines that a Python library converts before the measurement."""
+"""The number of lines that a Python library converts before the measurement."""
 START_SECONDS = 120
-"""Time that a process may take to start, on top of its conversion."""
+"""The time that a process may take to start, in addition to its conversion."""
 SLOWEST_ROWS_PER_S = 1_000
-"""A slower converter is stopped and counts as failed."""
+"""The minimum speed of a converter; a slower one is stopped and counts as failed."""
 PUBLISHED = {
     "clickhouse": 1.0, "json2parquet": 32.0 / 43.8, "pyarrow": 1 / 1.38, "awkward": 1 / 1.5, "fastparquet": 1 / 3.3,
 }  # fmt: skip
 """Published speeds over ClickHouse's, with Snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 
-11M lines on a laptop of 2020; json2parquet from its published seconds, 4x of them on a virtual machine with 16 cores.
+They are of 11M lines on a laptop of 2020. The speed of json2parquet follows from its published seconds; on a virtual
+machine with 16 cores it took four times as long.
 """
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """One pass of one converter and codec, a row of the study's results. A missing number is None, never 0.
+    """A pass of a converter with a codec; a missing number is None, never 0.
 
-    `types` and `row_order` are those of `buildings.difference`; `peak_rss_bytes` is missing for a program of its own.
+    `types` and `row_order` are those of `buildings.difference`; programs have no `peak_rss_bytes`.
     """
 
     run_id: str
@@ -82,12 +85,12 @@ class Files:
 def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS) -> None:
     """Measure every converter with every codec.
 
-    Raises ValueError for a parameter that makes no sense, ResultsError if the results cannot be written.
+    Raises ValueError for a parameter out of range, ResultsError if the results cannot be written.
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
     terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
-    tasks = [(converter, codec) for converter in converters for codec in CODECS]
+    tasks = [*product(converters, CODECS)]
     with (
         written(rows, seed) as files,
         recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
@@ -95,22 +98,19 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[
         this_run.expect(len(tasks) * (warmup + rounds))
 
         def row(task: tuple[Converter, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            converter, codec = task
-            return Conversion(
-                this_run.run_id, converter.name, converter.label, codec, rows, number, **columns_of(ended)
-            )
+            labels = task[0].name, task[0].label, task[1]
+            return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
         def convert(task: tuple[Converter, str], _: int) -> dict[str, Any]:
-            converter, codec = task
-            return measured(converter, codec, converter.command(this_run.settings), files)
+            return measured(*task, task[0].command(this_run.settings), files)
 
-        record, finished = this_run.passes(row)
-        interruptible(
-            lambda stop: in_rounds(
-                tasks, schedule, convert, record, finished=finished, stop=stop, home=files.directory,
-                progress=lambda task, number: this_run.progress(f"{task[0].name} {task[1]}: pass {number}"),
-            )
-        )  # fmt: skip
+        def name(task: tuple[Converter, str]) -> str:
+            return f"{task[0].name} {task[1]}"
+
+        def work(stop: threading.Event) -> None:
+            this_run.in_rounds(tasks, schedule, convert, row, name, stop=stop, home=files.directory)
+
+        interruptible(work)
         json_bytes, right = files.lines.stat().st_size, this_run.so_far().filter(status="ok")
         this_run.metadata |= {
             "json_bytes": json_bytes,
@@ -122,10 +122,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[
 
 @contextmanager
 def written(rows: int, seed: int) -> Iterator[Files]:
-    """Write the table as JSON lines into a temporary directory, which is removed at the end of the block.
-
-    A line is one object, with dates as `2026-11-21` and NULL as null.
-    """
+    """Write the table as JSON lines to a temporary directory, which is removed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
         directory, expected = Path(name).resolve(), buildings.table(rows, seed)
         files = Files(directory, directory / "lines.jsonl", directory / "few.jsonl", expected)
@@ -136,7 +133,7 @@ def written(rows: int, seed: int) -> Iterator[Files]:
 
 
 def measured(converter: Converter, codec: str, command: list[str], files: Files) -> dict[str, Any]:
-    """Convert all lines in a fresh process, compare the result, and return the figures of the pass.
+    """Convert all lines in a new process, compare the result, and return the figures of the pass.
 
     A Python library prints the cost of its conversion; a program is timed from its start to its end. Raises
     WrongResultError if the converter fails, takes too long or writes a wrong file.
@@ -154,7 +151,8 @@ def measured(converter: Converter, codec: str, command: list[str], files: Files)
             command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
             env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
         )  # fmt: skip
-        taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
+        seconds, cpu = time.perf_counter() - start, children_cpu_s() - before
+        taken: dict[str, Any] = {"seconds": seconds, "client_cpu_s": cpu}
         if done.returncode:
             silent = f"it ended with status {done.returncode} without a word"
             raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
@@ -163,10 +161,9 @@ def measured(converter: Converter, codec: str, command: list[str], files: Files)
         wrong, types, row_order = difference(target, files.expected, codec)
         if wrong:
             raise WrongResultError(wrong)
-        return taken | {
-            "rows_per_s": rows / taken["seconds"], "output_bytes": target.stat().st_size,
-            "row_groups": pq.read_metadata(target).num_row_groups, "types": types, "row_order": row_order,
-        }  # fmt: skip
+        taken |= {"rows_per_s": rows / taken["seconds"], "types": types, "row_order": row_order}
+        metadata = pq.read_metadata(target)
+        return taken | {"output_bytes": target.stat().st_size, "row_groups": metadata.num_row_groups}
     except subprocess.TimeoutExpired:
         raise WrongResultError(f"it did not end within {patience:.0f} s") from None
     except (IndexError, json.JSONDecodeError):
@@ -176,9 +173,9 @@ def measured(converter: Converter, codec: str, command: list[str], files: Files)
 
 
 def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str, str]:
-    """Return the first error of a Parquet file, if any, its types and its order, as `buildings.difference` does.
+    """Return the error in a Parquet file or None, its types and its order of rows, as `buildings.difference` does.
 
-    Another type that holds the same values is no error: a date as text or as a time, a wider integer.
+    Another type with the same values is no error, such as a date as text or a wider integer.
     """
     if not path.exists():
         return "no file was written", "", ""
@@ -186,7 +183,7 @@ def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, 
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata, received = file.metadata, file.read()
             received.validate(full=True)
-    except Exception as error:  # noqa: BLE001  of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+    except Exception as error:  # noqa: BLE001  damaged bytes also raise UnicodeDecodeError, MemoryError, KeyError
         return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", "", ""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}

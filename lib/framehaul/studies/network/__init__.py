@@ -1,4 +1,4 @@
-"""Network effects: techniques over slower and longer networks, with compression, with TLS, and through PgBouncer."""
+"""Network effects: techniques over networks with delay, with compression, with TLS, and through PgBouncer."""
 
 from framehaul.studies.network.catalog import with_codec
 from framehaul.studies.network.study import run

@@ -23,7 +23,7 @@ from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 LOOPBACK, NEAR = Link(measured.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
 LINKS = LOOPBACK, NEAR, Link("1 Gbit/s, 10 ms", 10, 1000), Link("100 Mbit/s, 30 ms", 30, 100)
-"""One machine, one availability zone, one region, and an office; times are round trips."""
+"""The networks within a machine, an availability zone and a region, and from an office; times are round trips."""
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ("postgres", "write"): (
@@ -47,8 +47,11 @@ COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
         "polars_http_client_native_decoded",
     ),
 }
-"""For each direction, the best published technique and two fast ones: PostgreSQL over one and over two connections,
-ClickHouse as Arrow, which a codec can compress, and as Native. All writes append."""
+"""For each direction, the best published technique and two fast ones; all writes append.
+
+The fast ones of PostgreSQL use one and two connections. Those of ClickHouse use Arrow, which a codec can compress, and
+Native.
+"""
 ENCRYPTED = (
     "polars_asyncpg_copy_binary",
     "polars_pgpq_presorted",
@@ -57,7 +60,7 @@ ENCRYPTED = (
     "polars_http_client_arrow_stream",
     "polars_http_client_native_decoded",
 )
-"""Measured with TLS as well, on `NEAR`. Their clients verify the authority and the host name of the certificate."""
+"""Techniques that are measured on `NEAR` with TLS as well; clients verify the certificate's authority and host name."""
 CODEC = "zstd"
 WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
 """The ClickHouse technique of each direction that is measured with `CODEC` as well."""
@@ -65,7 +68,7 @@ WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_c
 
 @dataclass(frozen=True)
 class Task:
-    """One technique on one network, with or without a codec, TLS and PgBouncer."""
+    """A technique on a network, with or without a codec, TLS and PgBouncer."""
 
     database: Database
     direction: Direction
@@ -124,22 +127,21 @@ def tasks() -> list[Task]:
 def pooled() -> list[Task]:
     """Return the tasks through PgBouncer: the first Polars technique of each direction, driver, family, connections.
 
-    Left out are techniques that need an empty table, because they cannot be called again over their connection, and
-    those that use pg_parquet.
+    Techniques that need an empty table cannot be called twice over a connection. They are left out, as are techniques
+    that use pg_parquet.
     """
-    chosen: dict[tuple[str, ...], Technique] = {}
+    chosen: dict[tuple[str, ...], Task] = {}
     for one in techniques("postgres"):
         usual = one.origin in ("published", "beyond") and not {"pg_parquet", "empty_table"} & {*one.requires}
         if usual and one.frame == "polars":
-            chosen.setdefault((one.direction, one.driver, one.family, str(one.connections)), one)
-    return [
-        Task("postgres", one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer") for one in chosen.values()
-    ]
+            task = Task("postgres", one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer")
+            chosen.setdefault((one.direction, one.driver, one.family, str(one.connections)), task)
+    return [*chosen.values()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result(store.Result):
-    """One pass of a technique over one network; a missing number is None, never 0."""
+    """A pass of a technique over a network; a missing number is None, never 0."""
 
     codec: str
     network: str

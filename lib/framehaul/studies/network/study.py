@@ -1,4 +1,4 @@
-"""Measure techniques over networks that are slower and longer than loopback, with TLS, and through PgBouncer."""
+"""Measure techniques over networks with delay and limited rate, with TLS, and through PgBouncer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from framehaul import servers
 from framehaul.bench import measure, recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import PassOptions, Target
 from framehaul.bench.meter import Meter
 from framehaul.bench.passes import Pass, columns_of, describe
-from framehaul.bench.recording import Recording, which
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.recording import which
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError, WrongResultError
@@ -33,8 +32,11 @@ from framehaul.studies.registry import NETWORK
 from framehaul.techniques.registry import DATABASES
 
 CALLS, REUSED_ROWS = 7, 700
-"""Calls over one PgBouncer connection, and their rows: psycopg prepares a query at its sixth execution, asyncpg keeps
-each statement. https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
+"""The number of calls over one PgBouncer connection, and their rows.
+
+psycopg prepares a query at its sixth execution, asyncpg prepares every query.
+https://www.psycopg.org/psycopg3/docs/advanced/prepare.html
+"""
 HOW = "a relay process on loopback delays and limits what it forwards; each TCP connection ends in it"
 EXTERNAL = "this study shapes the network of servers that framehaul starts; with SERVERS=external it is skipped"
 
@@ -43,21 +45,16 @@ EXTERNAL = "this study shapes the network of servers that framehaul starts; with
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every task of the catalog and return one row per task and pass.
 
-    Warm-ups run over loopback, because their effect does not depend on the network. Raises ValueError for a parameter
-    out of range, ServerError when a server does not start, ResultsError when results cannot be written.
+    Warm-ups run over loopback only, because their effect does not depend on the network. Raises ValueError for a
+    parameter out of range, ServerError when a server does not start, ResultsError when results cannot be written.
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule)}
-    with (
-        recording.recording(NETWORK.notebook, NETWORK.results, Result, "pass", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
-        versions = "; ".join(server_versions(both).values())
-        this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}, "how": HOW}
-        record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
+    with recording.with_servers(NETWORK, Result, schedule, rows=rows) as (this_run, both):
+        this_run.metadata["how"] = HOW
+        row = partial(_row, this_run.run_id, rows)
         if both.mode == "external":
-            in_rounds(tasks(), Rounds(rounds), _skip, record)
+            this_run.in_rounds(tasks(), Rounds(rounds), _skip, row, lambda task: task.text)
             return
         with opened(this_run.settings, both) as proxies:
             this_run.metadata["pgbouncer"] = None if isinstance(proxies.pooler, str) else proxies.pooler.version
@@ -66,11 +63,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
             def work(stop: threading.Event) -> None:
                 # The event loop is opened in this thread: a notebook's main thread already runs one.
                 with measuring(proxies, rows, seed) as measurement:
-                    for planned, rounds_of_part in ((tasks(), schedule), (pooled(), Rounds(1))):
-                        in_rounds(
-                            planned, rounds_of_part, measurement.make_pass, record, stop=stop, finished=finished,
-                            progress=lambda task, number: this_run.progress(f"pass {number}: {task.text}"),
-                        )  # fmt: skip
+                    for planned, part in ((tasks(), schedule), (pooled(), Rounds(1))):
+                        this_run.in_rounds(planned, part, measurement.make_pass, row, lambda task: task.text, stop=stop)
 
             interruptible(work)
 
@@ -79,20 +73,24 @@ def _skip(*_: object) -> dict[str, Any]:
     raise UnavailableError(EXTERNAL)
 
 
-def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    """Return a pass as a row of results."""
+def _row(run_id: str, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
     technique = task.measured
     return Result(
-        **which(technique), run_id=this_run.run_id, notebook=NETWORK.notebook, driver=technique.driver,
-        connections=technique.connections, contract=technique.contract.kind if technique.contract else None,
-        codec=task.codec, network=task.network, encryption=task.encryption, via=task.via, task=task.text, rows=rows,
-        pass_=number, **columns_of(outcome),
-    )  # fmt: skip
+        **which(technique) | vars(task) | columns_of(outcome),
+        run_id=run_id,
+        notebook=NETWORK.notebook,
+        driver=technique.driver,
+        connections=technique.connections,
+        contract=technique.contract.kind if technique.contract else None,
+        task=task.text,
+        rows=rows,
+        pass_=number,
+    )
 
 
 @dataclass
 class Proxies:
-    """The servers and the processes in front of them; a string is the reason why a process is missing."""
+    """The servers and the processes in front of them; a text is the reason why a process is missing."""
 
     both: Servers
     network: Relaying
@@ -133,7 +131,7 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
         try:
             made = certificate(stack.enter_context(home_of_a_run(settings.state_dir, "network")))
             relay = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
-            # OpenSSL, and so Python, reads authorities from this file alone.
+            # OpenSSL reads authorities from this file only.
             before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
             os.environ["SSL_CERT_FILE"] = str(made.authority)
             stack.callback(os.environ.update, before)
@@ -161,7 +159,7 @@ class Measurement:
     def make_pass(self, task: Task, number: int) -> dict[str, Any]:
         """Make one verified pass and return the measured columns of its row.
 
-        A pass whose technique does not work through PgBouncer raises UnavailableError: it is skipped, with the error.
+        Raises UnavailableError, with the driver's error, for a technique that does not work through PgBouncer.
         """
         if number < 1 and task.network != LOOPBACK.name:
             return {}
@@ -186,7 +184,7 @@ class Measurement:
         return values | vars(moved.usage)
 
     async def _several_calls(self, task: Task) -> None:
-        """Call the technique several times over one PgBouncer connection, whose transactions use several servers'."""
+        """Call the technique several times over one PgBouncer connection, which uses several server connections."""
         if isinstance(self.proxies.pooler, Pooler):
             fill(self.proxies.pooler.server)
         table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self.content.slice(0, REUSED_ROWS)
@@ -203,7 +201,7 @@ class Measurement:
 
 @contextmanager
 def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Measurement]:
-    """Keep tables to write and to read on both servers while the block lasts; use it in one thread."""
+    """Keep tables to write and to read on both servers while the block lasts; only one thread may use them."""
     content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
     read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
     with ExitStack() as stack:

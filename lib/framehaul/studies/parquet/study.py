@@ -1,13 +1,14 @@
-"""The study of Parquet files: every writer with every codec it offers, and the column chunks of its default file."""
+"""Measure every writer of Parquet with each of its codecs, and record the column chunks of its default file."""
 
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul import servers
 from framehaul.bench import recording, store
-from framehaul.bench.environment import server_versions
 from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.settings import load_settings
 from framehaul.studies import buildings
@@ -37,7 +36,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """One file written and read back, a row of the study's results. A missing number is None, never 0.
+    """A pass that writes a file and reads it back; a missing number is None, never 0.
 
     `part` is `defaults` when the writer chose the codec itself, and `codec` otherwise. `types` and `row_order` are
     those of `buildings.difference`.
@@ -88,15 +87,13 @@ def trials_of(*writers: Writer) -> list[Trial]:
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Write and read every file in rounds, then record the column chunks of each writer's default file.
 
-    Raises ValueError for a parameter that makes no sense, ServerError when no server can be started, ResultsError
-    when the results cannot be written.
+    Raises ValueError for a parameter out of range, ServerError when no server can be started, ResultsError when the
+    results cannot be written.
     """
     check(ROWS=(rows, 1))
     schedule, content, trials = Rounds(rounds, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
-    terms = {"rows": rows, **vars(schedule)}
     with (
-        recording.recording(PARQUET.notebook, PARQUET.results, RoundTrip, "file", terms) as this_run,
-        servers.running(this_run.settings) as both,
+        recording.with_servers(PARQUET, RoundTrip, schedule, rows=rows) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         ExitStack() as stack,
     ):
@@ -109,33 +106,28 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
 
         def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
             writer, part = trial.writer, "defaults" if trial.by_default else "codec"
-            return RoundTrip(
-                this_run.run_id, trial.name, writer.name, writer.label, part, trial.codec, rows, number,
-                **columns_of(ended),
-            )  # fmt: skip
+            labels = trial.name, writer.name, writer.label, part, trial.codec
+            return RoundTrip(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
-        def measure(trial: Trial, _: int = 0) -> tuple[dict[str, Any], pl.DataFrame]:
-            return measured(trial, client_of(trial.writer), content, path)
+        def measure(trial: Trial, _: int) -> dict[str, Any]:
+            return measured(trial, client_of(trial.writer), content, path)[0]
 
-        record, finished = this_run.passes(row)
-        interruptible(
-            lambda stop: in_rounds(
-                trials, schedule, lambda trial, number: measure(trial, number)[0], record, stop=stop,
-                progress=lambda trial, _: this_run.progress(trial.name), finished=finished, home=Path(directory),
-            )
-        )  # fmt: skip
-        # Chunks are read apart from the rounds, which an interrupted run does not repeat.
-        ended = {trial: attempt(partial(measure, trial)) for trial in trials if trial.by_default}
-        default_files = pl.concat(
-            one.values[1].select(pl.lit(trial.name).alias("trial"), pl.lit(trial.writer.label).alias("label"), pl.all())
-            for trial, one in ended.items() if isinstance(one, Ok)
-        )  # fmt: skip
-        store.write_frame(this_run.settings.out / "results" / CHUNKS, default_files)
-        this_run.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
+        def work(stop: threading.Event) -> None:
+            this_run.in_rounds(trials, schedule, measure, row, lambda trial: trial.name, stop=stop, home=path.parent)
+
+        interruptible(work)
+        # Chunks are read outside the rounds, which an interrupted run does not repeat.
+        default_files = []
+        for trial in (one for one in trials if one.by_default):
+            ended = attempt(lambda: measured(trial, client_of(trial.writer), content, path))  # noqa: B023  called now
+            if isinstance(ended, Ok):
+                names = pl.lit(trial.name).alias("trial"), pl.lit(trial.writer.label).alias("label")
+                default_files.append(ended.values[1].select(*names, pl.all()))
+        store.write_frame(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files))
 
 
 def chunks() -> pl.DataFrame:
-    """Return the column chunks of each writer's default file, as the last run recorded them; see `chunks_of`."""
+    """Return the column chunks of each writer's default file, which the last run recorded; see `chunks_of`."""
     return store.read_frame(load_settings().out / "results" / CHUNKS)
 
 
@@ -145,9 +137,11 @@ def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> tuple[
     Raises WrongResultError if the file holds other rows or uses another codec, and the writer's own errors.
     """
     try:
-        asked = None if trial.by_default else trial.codec
-        _, write_seconds = _timed(lambda: trial.writer.write(client, content, path, asked))
-        received, read_seconds = _timed(lambda: pq.read_table(path))
+        start = time.perf_counter()
+        trial.writer.write(client, content, path, None if trial.by_default else trial.codec)
+        written = time.perf_counter()
+        received = pq.read_table(path)
+        write_seconds, read_seconds = written - start, time.perf_counter() - written
         received.validate(full=True)
         found = chunks_of(path)
         wrong, types, row_order = buildings.difference(received, content)
@@ -156,26 +150,24 @@ def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> tuple[
         for column, codec in found.filter(pl.col("codec") != wanted).select("column", "codec").rows():
             wrong = wrong or f"column {column} is compressed with {codec} instead of {wanted}"
         values = {
-            "file_bytes": path.stat().st_size, "row_groups": found["row_group"].n_unique(),
-            "write_seconds": write_seconds, "read_seconds": read_seconds, "types": types, "row_order": row_order,
-        }  # fmt: skip
+            "file_bytes": path.stat().st_size,
+            "row_groups": found["row_group"].n_unique(),
+            "write_seconds": write_seconds,
+            "read_seconds": read_seconds,
+            "types": types,
+            "row_order": row_order,
+        }
         return right((values, found), wrong)
     finally:
         path.unlink(missing_ok=True)
 
 
-def _timed[V](work: Callable[[], V]) -> tuple[V, float]:
-    start = time.perf_counter()
-    returned = work()
-    return returned, time.perf_counter() - start
-
-
 def chunks_of(path: Path) -> pl.DataFrame:
     """Return one row per column chunk of a file (one column of one row group), as the file's footer describes it."""
     metadata = pq.read_metadata(path)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return pl.DataFrame(
-        {"row_group": number, "rows": group.num_rows}
-        | {name: getattr(group.column(at), field) for name, field in FIELDS.items()}
-        for number, group in enumerate(groups) for at in range(group.num_columns)
-    ).with_columns(pl.col("encodings").list.sort().list.join(", "))  # fmt: skip
+    rows = []
+    for number, at in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        group = metadata.row_group(number)
+        values = {name: getattr(group.column(at), field) for name, field in FIELDS.items()}
+        rows.append({"row_group": number, "rows": group.num_rows, **values})
+    return pl.DataFrame(rows).with_columns(pl.col("encodings").list.sort().list.join(", "))

@@ -1,4 +1,4 @@
-"""Writers of Parquet files: one small function for each, and the codecs that it offers."""
+"""Writers of Parquet files: a function for each, and the codecs that it offers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from framehaul.studies.warehouse.routes import SOURCE
 from framehaul.techniques.clients import connected_duckdb, open_psycopg_parquet_stream
 
 type Write = Callable[[Any, pa.Table, Path, str | None], None]
-"""Writes rows into a file with this codec, such as `snappy` or `zstd 3`; None leaves the codec to the writer."""
+"""Writes rows to a file with a codec such as `snappy` or `zstd 3`; None selects the writer's default codec."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Writer:
 
 
 def split(codec: str, **names: str) -> tuple[str, int | None]:
-    """Return the name of a codec, or what `names` has in its place, and its level, None if it has none."""
+    """Return the name of a codec, replaced as in `names`, and its level or None."""
     name, _, level = codec.partition(" ")
     return names.get(name, name), int(level) if level else None
 
@@ -66,19 +66,19 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
             tables.load(SOURCE, content)
             yield connection
         finally:
-            # If the server has gone, the next run drops the table.
+            # If the server is down, the next run drops the table.
             with suppress(ServerError):
                 tables.drop(SOURCE)
 
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
-    """Write with Arrow's own writer, in C++."""
+    """Write with Arrow's writer, in C++."""
     name, level = split(codec or "snappy")
     pq.write_table(content, path, compression=name, compression_level=level)
 
 
 def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
-    """Write with Polars, in Rust; converting the strings to its own layout is on the clock."""
+    """Write with Polars, in Rust; the clock includes converting text to Polars' layout."""
     chosen: Any = {}
     if codec is not None:
         chosen["compression"], chosen["compression_level"] = split(codec, none="uncompressed")
@@ -102,7 +102,7 @@ def chdb_into_outfile(
     path: Path,
     codec: str | None,
 ) -> None:
-    """Write with ClickHouse as a library, which scans the Arrow table with several threads: rows may change places.
+    """Write with ClickHouse as a library, which scans the Arrow table with several threads and may reorder rows.
 
     Settings: https://clickhouse.com/docs/interfaces/formats/Parquet
     """
@@ -117,7 +117,7 @@ def chdb_into_outfile(
 
 def fastparquet_write(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Write with fastparquet, from a pandas frame; it has no dates, so they become timestamps."""
-    # Integers of numpy cannot be NULL: they would become floats.
+    # Without a nullable dtype, integers with NULL would become floats.
     frame = content.to_pandas(date_as_object=False, types_mapper={pa.int32(): pd.Int32Dtype()}.get)
     name, level = split(codec or "none", none="UNCOMPRESSED", lz4="LZ4_RAW")
     compression = {"_default": {"type": name.upper(), "args": None if level is None else {"level": level}}}
@@ -132,14 +132,13 @@ def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, pat
     options = _copy_options(codec, "compression", "compression_level")
     statement = f"COPY {SOURCE.postgres_name} TO STDOUT WITH (FORMAT parquet{options})"
     with path.open("wb") as file, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        for block in copy:
-            file.write(block)
+        file.writelines(copy)
 
 
 def _copy_options(codec: str | None, name_option: str, level_option: str) -> str:
-    """Return the options of a COPY statement, after its format; DuckDB and pg_parquet use the same names for codecs.
+    """Return the options of a COPY statement, after its format; DuckDB and pg_parquet use the same codec names.
 
-    Plain `lz4` would be the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
+    `lz4` would select the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
     """
     if codec is None:
         return ""

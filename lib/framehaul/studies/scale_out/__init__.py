@@ -1,5 +1,5 @@
-"""Scaling out: the same techniques on partitions over several workers, each partition exactly once, or nothing.
+"""Scaling out: techniques on partitions with several workers, where each partition is written exactly once or none is.
 
-`study.run` measures, `moves` holds the work of a worker on one partition, `cluster` opens the workers. Nothing is
-imported here, because workers import this package and need no more than the extra `scale-out`.
+`study.run` measures, `moves` has the functions of workers, `cluster` opens the workers. Nothing is imported here,
+because workers import this package with only the extra `scale-out` installed.
 """

@@ -1,4 +1,4 @@
-"""Partitions in ClickHouse: parts are linked from table to table without a copy, and read through views."""
+"""Partitions in ClickHouse: parts move between tables as links, without a copy, and are read through views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from framehaul.techniques import Technique
 
 @dataclass(frozen=True)
 class ClickHouseTarget(Target):
-    """A table on ClickHouse, which one EXCHANGE TABLES replaces for readers."""
+    """A table on ClickHouse, which EXCHANGE TABLES replaces atomically."""
 
     server: ClickHouseServer = field(repr=False)
 
@@ -35,10 +35,10 @@ class ClickHouseTarget(Target):
     def begin(self) -> None:
         self._tables.create_as(self.new.name, self.new.clickhouse_ddl)
 
-    def stage(self, partition: Partition, name: str) -> None:  # noqa: ARG002  ATTACH takes parts of any range
-        # AS fails without the table of the run: then the run is over, and a late worker creates nothing.
+    def stage(self, partition: Partition, name: str) -> None:  # noqa: ARG002  ATTACH accepts parts of any range
+        # AS fails for a late worker after the run, when the table of the run is gone.
         self._tables.run(f"CREATE TABLE {quote_clickhouse(name)} AS {self.new.clickhouse_name}")
-        # The run may have ended in between, and have looked for staging tables before this one existed.
+        # The run may have ended, and dropped its staging tables before this table existed.
         if not int(self._tables.run(f"EXISTS TABLE {self.new.clickhouse_name}")):
             self._tables.drop_named(name)
             raise ServerError(f"the run of {name} has ended")
@@ -77,8 +77,7 @@ class ClickHouseTarget(Target):
 
     @contextmanager
     def reading(self, pieces: int) -> Iterator[list[str]]:
-        # Each piece is a view of a range of a copy, whose parts are links to those of the table: later writes to the
-        # table change no piece.
+        # Each piece is a view of a range of a copy, whose parts are links, so that later writes change no piece.
         copy, live = self.new.clickhouse_name, self.table.clickhouse_name
         self._tables.run(f"CREATE TABLE {copy} AS {live}")
         self._tables.run(f"ALTER TABLE {copy} ATTACH PARTITION ALL FROM {live}")

@@ -1,4 +1,4 @@
-"""The workers: processes on this machine, or the workers of the Dask scheduler in the settings."""
+"""Workers: processes on this machine, or those of the Dask scheduler in the settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from framehaul.errors import SettingsError, UnavailableError
 from framehaul.settings import Settings
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 START_SECONDS = 60
 GONE_SECONDS = 60
-"""Time that a cluster may have no workers: workers that died are started again."""
+"""The time for which a cluster may have no workers, because Dask restarts workers that died."""
 SAME_VERSIONS = ("framehaul", "polars", "pyarrow")
-"""Packages whose objects are sent to workers, in addition to those that Dask compares."""
-# One core for each worker, as on a machine of its own; Polars and Arrow would use all cores.
+"""Packages whose versions are compared in addition to those that Dask compares."""
+# One core for each worker, as if it had its own machine; by default Polars and Arrow use all cores.
 WORKER_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "ARROW_NUM_THREADS": "1"}
 
 
 class Cluster:
-    """Open workers; when a worker dies during a call, another worker does the call again."""
+    """The workers; when a worker dies during a call, another worker repeats the call."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -42,18 +42,17 @@ class Cluster:
     def map[T, R](self, work: Callable[[T], R], items: Sequence[T], name: str, workers: int | None = None) -> list[R]:
         """Call `work` with each item on a number of workers, or on all, and return the results in order.
 
-        `name` begins the keys of the tasks, which logs show. The first error is raised and cancels the other calls.
+        `name` is the prefix of the tasks' keys in logs. The first error is raised and cancels the other calls.
         """
         from distributed import as_completed
 
         here = self.addresses
         chosen = here[:workers] if workers is not None and workers < len(here) else None
-        # Other workers take over when all of the chosen ones have died.
+        # Other workers take over when all chosen workers have died.
+        options: dict[str, Any] = {"workers": chosen, "allow_other_workers": bool(chosen), "pure": False}
         futures = [
-            self.client.submit(work, item, key=f"{name}-{number}", workers=chosen, allow_other_workers=bool(chosen),
-                               pure=False)
-            for number, item in enumerate(items)
-        ]  # fmt: skip
+            self.client.submit(work, item, key=f"{name}-{number}", **options) for number, item in enumerate(items)
+        ]
         try:
             for future in as_completed(futures, loop=self.client.loop):
                 future.result()
@@ -92,13 +91,13 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
-        # No dashboard and no data over HTTP: any account of this machine could read it.
+        # No dashboard and no data over HTTP, which any account of this machine could read.
         dask.config.set({
             "distributed.scheduler.no-workers-timeout": f"{GONE_SECONDS}s",
             "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
             "temporary-directory": scratch,
         }),
-        # TLS with new keys: a scheduler runs what it receives, and any account could connect to it.
+        # TLS with new keys, because a scheduler runs any code that it receives and any account could connect.
         distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, security=True,
             silence_logs=logging.ERROR,  # the study handles workers that die
@@ -112,7 +111,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
 
 
 def check_workers(client: Client) -> None:
-    """Raise SettingsError without workers, or when their packages have other versions than those of this process."""
+    """Raise SettingsError without workers, or when the versions of their packages differ from this process."""
     if not client.nthreads():
         raise SettingsError("the scheduler has no workers; start some with `dask worker`")
     with warnings.catch_warnings(record=True) as caught:  # Dask warns of versions that differ

@@ -1,4 +1,4 @@
-"""Write and read a table by partitions: the work of a worker, and of the process that sends partitions to workers."""
+"""Write and read a table by partitions: the functions of workers, and of the process that distributes partitions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ type Target = PostgresTarget | ClickHouseTarget
 
 
 def stage(target: Target, technique: Technique, partition: Partition) -> str:
-    """Write one partition, on a worker, into a staging table of this attempt, and return the table's name.
+    """Write one partition, on a worker, to a staging table of this attempt, and return the table's name.
 
-    Raises WrongResultError when the staging table ends up with another number of rows than the file.
+    Raises WrongResultError when the staging table has another number of rows than the file.
     """
     name = target.staging_name(partition)
     target.stage(partition, name)
@@ -45,11 +45,11 @@ def stage(target: Target, technique: Technique, partition: Partition) -> str:
 def write(
     target: Target, technique: Technique, partitions: Sequence[Partition], cluster: Cluster, workers: int | None = None
 ) -> None:
-    """Replace the table by all partitions, each exactly once, or leave it as it was.
+    """Replace the table by all partitions, each exactly once, or leave it unchanged.
 
-    A partition counts when the attempt that the scheduler waited for has returned its staging table. Tables of other
-    attempts, by workers that died or seemed dead, are dropped. Raises what a worker raised, an error of Dask's when
-    the workers are lost, KeyboardInterrupt when `cluster.stop` was set.
+    The staging table of the attempt whose result the scheduler returns is committed. Staging tables of other attempts,
+    by workers that died or seemed dead, are dropped. Raises a worker's error, Dask's error when the workers are lost,
+    and KeyboardInterrupt when `cluster.stop` was set.
     """
     try:
         target.begin()
@@ -65,7 +65,7 @@ def fetch(target: Target, technique: Technique, piece: Any) -> pl.DataFrame:
 
 
 def fetch_into(target: Target, technique: Technique, directory: Path, numbered: tuple[int, Any]) -> None:
-    """Read one piece, on a worker, into a file that appears when it is complete.
+    """Read one piece, on a worker, to a file that appears when it is complete.
 
     All attempts use the same file name and read the same rows.
     """
@@ -79,10 +79,10 @@ def fetch_into(target: Target, technique: Technique, directory: Path, numbered: 
 def read(
     target: Target, technique: Technique, pieces: int, directory: Path, cluster: Cluster, workers: int | None = None
 ) -> None:
-    """Read one state of the table into a number of Parquet files in an empty directory; raises what `write` raises."""
+    """Read one state of the table to `pieces` Parquet files in an empty directory; raises the errors of `write`."""
     try:
         with target.reading(pieces) as snapshot:
             into = partial(fetch_into, target, technique, directory)
-            cluster.map(into, list(enumerate(snapshot)), f"read-{target.run}", workers)
+            cluster.map(into, [*enumerate(snapshot)], f"read-{target.run}", workers)
     finally:
         target.end()

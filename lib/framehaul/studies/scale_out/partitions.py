@@ -1,4 +1,4 @@
-"""Partitions of a table by its date: Parquet files, and the contract of the databases that they are written to."""
+"""Partitions of a table by its date: Parquet files, and the methods of the databases that they are written to."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Partition:
 class Target:
     """A table of a database during one run; workers receive it, and its representation shows no password.
 
-    The name of the run is part of every name that it creates. `postgres` and `clickhouse` have these methods:
+    The name of the run is part of every name that it creates. The subclasses have these methods:
 
     - Write: `begin` creates the empty table of the run. `stage` creates an empty staging table, or raises an error when
-      the run is over. `rows_in` counts a staging table. `commit` replaces the table by all partitions at once: readers
-      see the old table or all partitions.
-    - Read: `reading` gives pieces of one state of the table, `read` reads a piece on a worker.
-    - `end`, called in any case, drops the remains of the run and ends the workers' statements; a commit stays.
+      the run is over. `rows_in` counts the rows of a staging table. `commit` replaces the table by all partitions at
+      once: readers see the old table or all partitions.
+    - Read: `reading` yields pieces of one state of the table, `read` reads a piece on a worker.
+    - `end`, which is always called, drops all tables of the run and ends the workers' statements; it undoes no commit.
     """
 
     server: Any = field(repr=False)
@@ -68,13 +68,13 @@ class Target:
 
 
 def ranges(count: int) -> list[Range]:
-    """Return ranges of about the same length that cover the days of the generated data."""
+    """Return ranges of nearly equal length that cover the days of the generated data."""
     cuts = [generator.FIRST_DAY + dt.timedelta(generator.DAYS * at // count) for at in range(1, count)]
     return [Range(low, high) for low, high in itertools.pairwise([None, *cuts, None])]
 
 
 def make(directory: Path, table: Table, rows: int, seed: int, partitions: int) -> list[Partition]:
-    """Write the rows of a seed into a new directory, one Parquet file per range of the date."""
+    """Write the rows of a seed to a new directory, one Parquet file per range of dates."""
     directory.mkdir()
     content = generator.arrow_table(table, rows, seed)
     dates = pl.Series(values=content[date_of(table)])
@@ -88,7 +88,7 @@ def make(directory: Path, table: Table, rows: int, seed: int, partitions: int) -
 
 
 def date_of(table: Table) -> str:
-    """Return the name of the date by which a table is cut."""
+    """Return the column of dates by which a table is partitioned."""
     assert table.partition_by_month_of is not None
     return table.partition_by_month_of
 

@@ -1,4 +1,4 @@
-"""Partitions in PostgreSQL: staging tables become the partitions of one table, and a snapshot is read by ranges."""
+"""Partitions in PostgreSQL: staging tables become partitions of a table, and a snapshot is read by ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from framehaul.techniques.clients import open_psycopg
 class PostgresTarget(Target):
     """A table on PostgreSQL, to which staging tables are attached as partitions by range.
 
-    No row is copied, and the primary key holds for all partitions. A CHECK that each row met on arrival saves a scan:
+    No row is copied, and the primary key holds for all partitions. A CHECK on the staging table saves a scan:
     https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     """
 
@@ -31,7 +31,7 @@ class PostgresTarget(Target):
 
     @property
     def for_workers(self) -> PostgresServer:
-        """The server with an application name, by which `end` finds the sessions of workers."""
+        """The server with an application name, which identifies the sessions of workers."""
         return replace(self.server, options=(*self.server.options, ("application_name", f"framehaul {self.run}")))
 
     def begin(self) -> None:
@@ -39,8 +39,7 @@ class PostgresTarget(Target):
         PostgresTables(self.server).create_as(self.new.name, ddl)
 
     def stage(self, partition: Partition, name: str) -> None:
-        # LIKE locks the table of the run until the transaction ends. Without that table the run is over, and a late
-        # worker creates nothing.
+        # LIKE locks the table of the run until the transaction ends, and fails for a late worker after the run.
         staging, condition = quote_postgres(name), partition.range.condition(date_of(self.table))
         with open_psycopg(self.for_workers) as connection, connection.transaction():
             connection.execute(f"CREATE TABLE {staging} (LIKE {self.new.postgres_name} INCLUDING ALL)".encode())
@@ -74,7 +73,7 @@ class PostgresTarget(Target):
         tables = PostgresTables(self.server)
         application = quote_postgres_text(f"framehaul {self.run}")
         ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = {application}"
-        # Twice: a worker may have connected before the table of the run was dropped, and hold a lock on it.
+        # Twice, because a worker may connect before the table of the run is dropped, and lock it.
         tables.run(ended)
         tables.drop_named(self.new.name)
         tables.run(ended)
@@ -90,7 +89,7 @@ class PostgresTarget(Target):
         with open_psycopg(self.server) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
-            # No session can replace the table while it is read.
+            # The lock prevents that another session replaces the table.
             connection.execute(f"LOCK TABLE {self.table.postgres_name} IN ACCESS SHARE MODE".encode())
             yield [(snapshot, each) for each in ranges(pieces)]
 
@@ -102,7 +101,7 @@ class PostgresTarget(Target):
             assert isinstance(client, asyncpg.Connection)
             await client.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             await client.execute(f"SET TRANSACTION SNAPSHOT {quote_postgres_text(snapshot)}")
-            # The technique reads a table by its name: the view is visible to this session alone and ends with it.
+            # The technique reads a table by its name. A temporary view is visible to this session only.
             await client.execute(f"CREATE TEMPORARY VIEW {view.postgres_name} AS {query}")
             frame: pl.DataFrame = await called(technique, client, view)
             await client.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""Measure throughput against workers and partitions, both ways, on PostgreSQL and ClickHouse."""
+"""Measure writes and reads of PostgreSQL and ClickHouse with several numbers of workers and partitions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
 import polars as pl
 
-from framehaul import servers
 from framehaul.bench import recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.meter import Meter
 from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -43,12 +42,12 @@ TECHNIQUES: dict[tuple[Database, Direction], str] = {
     ("clickhouse", "write"): "polars_http_client_arrow_stream",
     ("clickhouse", "read"): "polars_http_client_native_decoded",
 }
-"""Fast techniques over one connection: each worker has one connection."""
+"""Fast techniques over one connection, because each worker has one."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One pass of one direction with a number of workers and partitions; a missing number is None, never 0."""
+    """A pass of a direction with a number of workers and partitions; a missing number is None, never 0."""
 
     run_id: str
     database: str
@@ -68,7 +67,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Task:
-    """One direction with a number of workers and partitions."""
+    """A direction with a number of workers and partitions."""
 
     database: Database
     direction: Direction
@@ -77,7 +76,7 @@ class Task:
 
     @property
     def technique(self) -> Technique:
-        """The technique that each worker moves a partition with."""
+        """The technique by which each worker moves a partition."""
         return named(self.database, self.direction, TECHNIQUES[self.database, self.direction])
 
     @property
@@ -87,7 +86,7 @@ class Task:
 
 
 def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
-    """Return the tasks of a round: all numbers of workers with the most partitions, and the other way round."""
+    """Return the tasks of a round: each number of workers with the most partitions, and the other way round."""
     most = max(partitions)
     pairs = dict.fromkeys([*((count, most) for count in workers), *((max(workers), count) for count in partitions)])
     return [Task(database, direction, *pair) for database, direction in TECHNIQUES for pair in pairs]
@@ -95,27 +94,26 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
 
 @recording.study(SCALE_OUT.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
-    """Write a data set of partitions and read it back, and return one row per task and pass.
+    """Write partitions of a table and read them back, and return one row per task and pass.
 
     Raises ValueError for a parameter out of range, SettingsError when the scheduler cannot be used, ServerError when a
     server does not start, ResultsError when results cannot be written.
     """
-    counts = {"WORKERS": workers, "PARTITIONS": partitions}
-    check(ROWS=(rows, 1), **{name: (min(each, default=0), 1) for name, each in counts.items()})
+    check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, **vars(schedule), "workers": workers, "partitions": partitions}
-    with (
-        recording.recording(SCALE_OUT.notebook, SCALE_OUT.results, Result, "pass", terms) as this_run,
-        servers.running(this_run.settings) as both,
-        ExitStack() as stack,
-    ):
-        this_run.metadata |= {"servers": both.mode, "server": server_versions(both)}
+    terms = {"rows": rows, "workers": workers, "partitions": partitions}
+    with recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both), ExitStack() as stack:
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
-        record, finished = this_run.passes(partial(_row, this_run.run_id, rows))
+        name = attrgetter("label")
+
+        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+            values = vars(task) | {"technique": task.technique.name, "label": task.label} | columns_of(outcome)
+            return Result(this_run.run_id, rows=rows, pass_=number, **values)
+
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
-            in_rounds(tasks(workers, partitions), Rounds(rounds), partial(_skip, str(error)), record)
+            this_run.in_rounds(tasks(workers, partitions), Rounds(rounds), partial(_skip, str(error)), row, name)
             return
         shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
         home = Path(stack.enter_context(shared))
@@ -129,10 +127,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
             try:
                 for task in {task.database: task for task in planned if task.direction == "write"}.values():
                     mover.move(task, home)  # the table of the first read
-                in_rounds(
-                    planned, schedule, partial(mover.make_pass, rows), record, stop=stop, finished=finished, home=home,
-                    progress=lambda task, _: this_run.progress(task.label),
-                )  # fmt: skip
+                this_run.in_rounds(planned, schedule, partial(mover.make_pass, rows), row, name, stop=stop, home=home)
             finally:
                 for database in DATABASES:
                     tables_of(both.of(database)).drop(TABLE)
@@ -140,26 +135,18 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
         interruptible(work)
 
 
-def _row(run_id: str, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    """Return a pass as a row of results."""
-    return Result(
-        run_id=run_id, technique=task.technique.name, label=task.label, rows=rows, pass_=number, **vars(task),
-        **columns_of(outcome),
-    )  # fmt: skip
-
-
 def _skip(reason: str, *_: object) -> NoReturn:
     raise UnavailableError(reason)
 
 
 def target_on(server: PostgresServer | ClickHouseServer, table: Table) -> moves.Target:
-    """Return the table on a server, in a new run."""
+    """Return the target of a new run for a table on a server."""
     return PostgresTarget(server, table) if isinstance(server, PostgresServer) else ClickHouseTarget(server, table)
 
 
 @dataclass(frozen=True)
 class Mover:
-    """Moves the same rows, cut into several numbers of partitions, between files and servers."""
+    """The partitioned files of all tasks, and the workers and servers between which they move."""
 
     cluster: Cluster
     both: Servers
@@ -176,7 +163,7 @@ class Mover:
             moves.read(target, task.technique, task.partitions, directory, self.cluster, task.workers)
 
     def make_pass(self, rows: int, task: Task, _: int) -> dict[str, Any]:
-        """Make one pass; raises WrongResultError unless every row arrived as it was sent, in any order."""
+        """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
         server = self.both.of(task.database)
         meter, tables = Meter(server.process_id), tables_of(server)
         tables.quiesce()

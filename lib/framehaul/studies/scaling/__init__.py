@@ -1,4 +1,4 @@
-"""Scaling: the same techniques on frames of growing size, and moves in bounded memory."""
+"""Scaling: the same techniques with frames of growing size, and moves in bounded memory."""
 
 from framehaul.studies.scaling.study import run
 

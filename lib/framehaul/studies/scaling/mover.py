@@ -1,16 +1,17 @@
-"""The process that a streamed move is measured in: memory that another pass has used would hide what this one uses.
+"""The process in which a move is measured; memory that other passes have freed would hide the memory that it uses.
 
-It makes one pass for each request, and answers with its cost. Memory is measured in passes that are asked for as
-`memory`, the first one of a fresh process, and said of those that follow: what they find used already is no measure.
+It makes one pass for each request and answers with its cost. A request of `MEMORY` measures memory, in the first pass
+of a fresh process; later passes report the same figure.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, cast
 
 from framehaul import servers
 from framehaul.bench.meter import Meter
@@ -20,11 +21,11 @@ from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import MOVES
 
 MEMORY, TIME = "memory", "time"
-"""What a pass is made for."""
+"""The purposes of a pass."""
 
 
 def serve(requests: Connection, name: str, file: Path, table: Table = ANALYTICS_METRICS) -> None:
-    """Serve one move, until EOFError says that nobody asks any more."""
+    """Serve one move until the connection is closed, which raises EOFError."""
     move = next(move for move in MOVES if move.name == name)
     with servers.running(load_settings()) as both:
         server = both.of(move.database)
@@ -32,10 +33,8 @@ def serve(requests: Connection, name: str, file: Path, table: Table = ANALYTICS_
         peak_rss_bytes: int | None = None
         while True:
             request = requests.recv()
-            # A connection for each pass, as everywhere: ClickHouse closes one that has waited for a verification.
-            opened = CLIENTS[move.client](server)
-            assert isinstance(opened, AbstractContextManager)
-            with opened as client:
+            # Each pass has a new connection: ClickHouse closes a connection that is idle during a verification.
+            with cast("AbstractContextManager[Any]", CLIENTS[move.client](server)) as client:
                 meter.start(memory=request == MEMORY)
                 start = time.perf_counter()
                 move.function(client, table, file)
@@ -43,5 +42,4 @@ def serve(requests: Connection, name: str, file: Path, table: Table = ANALYTICS_
                 usage = meter.stop()
             if request == MEMORY:
                 peak_rss_bytes = usage.peak_rss_bytes
-            usage = replace(usage, peak_rss_bytes=peak_rss_bytes)
-            requests.send({"seconds": seconds, **asdict(usage)})
+            requests.send({"seconds": seconds, **asdict(usage), "peak_rss_bytes": peak_rss_bytes})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from framehaul.techniques.registry import Database, Direction
 
 
 class Need(NamedTuple):
-    """What a transfer is for, and which terms of a write meet it; reads have no terms."""
+    """A need, and the condition for terms of a write that meet it; reads have no terms."""
 
     text: str
     database: Database
@@ -41,6 +41,7 @@ NEEDS = (
     Need("read from ClickHouse", "clickhouse", "read"),
 )
 
+TERMS = "locks {0.locks}; visible while it runs: {0.others_see}; left after a failure: {0.after_failure}"
 CHOSEN: dict[str, pl.DataType] = {
     "need": pl.String(),
     "take": pl.List(pl.String()),
@@ -61,19 +62,16 @@ def load(directory: Path) -> pl.DataFrame:
 def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.DataFrame:
     """Return the fastest technique that gives back exact values and dtypes for each need, and its terms.
 
-    `take` has the fastest one of each kind of frame, the fastest first. `gain` (with `gain_low`, `gain_high` and
-    `gain_rounds`) is its rows/s over those of the `usual` technique of the database and direction, at the most rows
-    that both moved. A need that no technique of these passes meets has no row.
+    `take` has the fastest technique of each kind of frame, the fastest first. `gain` (with `gain_low`, `gain_high` and
+    `gain_rounds`) is its rows/s over the rows/s of the `usual` technique of the database and direction, at the most
+    rows that both moved. A need without a technique in these passes has no row.
     """
     exact = statistics.summary(passes).filter(
         pl.col("origin") != "baseline", pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
     )
-    return pl.DataFrame([*_rows(passes, exact, usual)], schema=CHOSEN)
-
-
-def _rows(passes: pl.DataFrame, exact: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> Iterator[dict[str, Any]]:
     terms_of = {one.key: one.contract for one in techniques()}
     passes_of = passes.partition_by(statistics.NAMES, as_dict=True)
+    chosen: list[dict[str, Any]] = []
     for need in NEEDS:
         path = need.database, need.direction
         rows = exact.filter(database=need.database, direction=need.direction).to_dicts()
@@ -82,22 +80,18 @@ def _rows(passes: pl.DataFrame, exact: pl.DataFrame, usual: Mapping[tuple[str, s
             continue
         take = {row["frame"]: row["technique"] for row in reversed(fitting)}
         best = fitting[0]["technique"]
+        terms = terms_of[*path, best]
         other = passes_of.get((*path, usual.get(path, "")))
         gain = Ratio() if other is None else ratio_at_same_rows(passes_of[*path, best], other)
-        yield {
-            "need": need.text,
-            "take": sorted(take.values(), key=lambda name: name != best),
-            "gain": gain.ratio if gain.rounds else None,
-            "gain_low": gain.low,
-            "gain_high": gain.high,
-            "gain_rounds": gain.rounds,
-            "terms": _terms_text(terms_of[*path, best]),
-        }
-
-
-def _terms_text(terms: Contract | None) -> str:
-    if terms is None:
-        return ""
-    return (
-        f"locks {terms.locks}; visible while it runs: {terms.others_see}; left after a failure: {terms.after_failure}"
-    )
+        chosen.append(
+            {
+                "need": need.text,
+                "take": sorted(take.values(), key=best.__ne__),
+                "gain": gain.ratio if gain.rounds else None,
+                "gain_low": gain.low,
+                "gain_high": gain.high,
+                "gain_rounds": gain.rounds,
+                "terms": TERMS.format(terms) if terms else "",
+            }
+        )
+    return pl.DataFrame(chosen, schema=CHOSEN)

@@ -1,4 +1,4 @@
-"""Tables of other shapes, and of few rows: which techniques stay fast, and from how many rows on."""
+"""Tables of other shapes and tables of few rows, with the leading techniques of each direction."""
 
 from framehaul.studies.table_shapes.shapes import SHAPES
 from framehaul.studies.table_shapes.study import COMPARED, run

@@ -1,21 +1,16 @@
-"""A row of the study's results, and the refusals that are no failures."""
+"""The rows of the study's results, and refusals that do not count as failures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.recording import result
+from framehaul.bench.passes import Failed, Pass, Skipped
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
-from framehaul.techniques import Technique
 
 LIMITS = {
     "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
@@ -35,38 +30,24 @@ LIMITS = {
     "is not decoded here": "",
     "is not parsed from text here": "",
 }
-"""Parts of the messages of known limits, each with the remedy, which is empty where the message has it."""
+"""Parts of the messages of known limits, each with its remedy; the remedy is empty where the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row(store.Result):
     """One pass of a technique on a shape; a missing number is None, never 0.
 
-    `rows` are the rows of a call; `seconds` and everything that was used are of the whole pass.
+    `rows` are the rows of one call; `seconds` and the resources used are those of the whole pass.
     """
 
     shape: str
     calls: int
     frame_bytes: int | None = None
-    """Size of all rows of a pass, as Arrow."""
+    """The size of all rows of a pass as Arrow."""
     bytes_per_s: float | None = None
     p50_s: float | None = None
-    """Median seconds of the calls of the pass."""
+    """The median seconds of the calls of the pass."""
     p99_s: float | None = None
-
-
-def of_technique(
-    run_id: str, one: Technique, shape: str, size: int, calls: int, moved: int, number: int, outcome: Pass[Moved]
-) -> Row:
-    """Return the row of a pass of `calls` calls with `size` rows each, which moved `moved` bytes in all."""
-    whole = vars(result(run_id, TABLE_SHAPES.notebook, one, size * calls, number, within_limits(outcome)))
-    measured: dict[str, Any] = {}
-    if isinstance(outcome, Ok):
-        p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
-        measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
-        if calls > 1:
-            whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
-    return Row(**whole | {"rows": size}, shape=shape, calls=calls, frame_bytes=moved, **measured)
 
 
 def within_limits[V](outcome: Pass[V]) -> Pass[V]:

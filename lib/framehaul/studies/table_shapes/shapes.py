@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +22,7 @@ from framehaul.data.schema import (
 )
 
 type Content = Callable[[Table, int, int], pa.Table]
-"""Makes a number of rows of a table from a seed."""
+"""Returns a number of rows of a table for a seed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ ID = Column("id", T.INT64)
 
 
 def _table(name: str, *columns: Column, key: tuple[str, ...] = ("id",)) -> Table:
-    # Clients of ClickHouse are measured on tables of these names, too, and a smoke run has both studies at once.
+    # The prefix differs from the tables of the study of clients, which a smoke run measures at the same time.
     return Table(f"framehaul_shape_{name}", columns, key)
 
 
@@ -61,7 +62,7 @@ ParamOrderID ParamCurrency; INT16: ParamCurrencyID; TEXT: OpenstatServiceName Op
 OpenstatSourceID UTMSource UTMMedium UTMCampaign UTMContent UTMTerm FromTag; INT16: HasGCLID; INT64: RefererHash
 URLHash; INT32: CLID
 """
-"""Columns of ClickBench's table `hits` in their order, by type; VARCHAR and CHAR are text here.
+"""The columns of ClickBench's table `hits` in their order, by type; VARCHAR and CHAR are text here.
 
 https://github.com/ClickHouse/ClickBench/blob/main/postgresql/create.sql
 """
@@ -74,47 +75,29 @@ def _hits() -> tuple[Column, ...]:
 
 
 NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
-
-
-def narrow(columns: int) -> Table:
-    """Return a table of `columns` columns: a number as the key, and small values."""
-    kinds = (NARROW_KINDS[at % len(NARROW_KINDS)] for at in range(columns - 1))
-    return _table(f"narrow_{columns}", ID, *(Column(f"c{at}", kind) for at, kind in enumerate(kinds)))
-
+NARROW = _table("narrow_500", ID, *(Column(f"c{at}", NARROW_KINDS[at % len(NARROW_KINDS)]) for at in range(499)))
 
 LONG_TEXTS = _table("texts", ID, Column("question", T.TEXT), Column("answer", T.TEXT))
 CHUNKS, CHUNK_WORDS, LONG_TEXT_CHUNKS = 8192, 11, 16
-"""A long text, of about 1.6 kB, joins 16 of 8,192 pieces of 11 words each."""
+"""A long text of about 1.6 kB joins 16 of 8,192 chunks, and a chunk joins 11 words."""
 
 
 def with_long_texts(table: Table, rows: int, seed: int) -> pa.Table:
     """Return the generator's rows with texts of about 1.6 kB, which do not repeat, in the columns of text."""
-    content = generator.arrow_table(table, rows, seed)
-    vocabulary = pa.array([generator.WORDS[at % 12] + f"{at:x}" for at in range(4096)])
-    words = vocabulary.take(_below(CHUNKS * CHUNK_WORDS, len(vocabulary), seed, 1))
-    chunks = pc.binary_join(pa.FixedSizeListArray.from_arrays(words, CHUNK_WORDS).cast(pa.list_(pa.string())), " ")
-    for at, name in enumerate(table.columns_of(T.TEXT), 2):
-        parts = chunks.take(_below(rows * LONG_TEXT_CHUNKS, CHUNKS, seed, at))
+    content, random = generator.arrow_table(table, rows, seed), np.random.default_rng(seed)
+    vocabulary = [generator.WORDS[at % 12] + f"{at:x}" for at in range(4096)]
+    chunks = pa.array([" ".join(words) for words in random.choice(vocabulary, (CHUNKS, CHUNK_WORDS))])
+    for name in table.columns_of(T.TEXT):
+        parts = chunks.take(pa.array(random.integers(CHUNKS, size=rows * LONG_TEXT_CHUNKS)))
         lists = pa.FixedSizeListArray.from_arrays(parts, LONG_TEXT_CHUNKS).cast(pa.list_(pa.string()))
-        # The generator's own text goes first: it holds what text formats break on.
+        # The generator's own text comes first: it holds characters that text formats break on.
         text = pc.binary_join_element_wise(content.column(name).combine_chunks(), pc.binary_join(lists, " "), " ")
         content = content.set_column(table.column_names.index(name), table.arrow_schema.field(name), text)
     return content
 
 
-def _numbers(count: int, seed: int, stream: int) -> pa.Array:
-    """Return `count` random whole numbers that are not negative."""
-    drawn = generator.arrow_table(Table("numbers", (Column("n", T.UINT32),), ()), count, seed + 1_000 * stream)
-    return drawn.column("n").combine_chunks().cast(pa.int64())
-
-
-def _below(count: int, most: int, seed: int, stream: int) -> pa.Array:
-    """Return `count` random whole numbers below `most`, a power of two."""
-    return pc.bit_wise_and(_numbers(count, seed, stream), pa.scalar(most - 1, pa.int64()))
-
-
-EIGHTHS_OF_NULL = 6
-"""Eighths of the values of a nullable column that become NULL, in addition to the generator's own."""
+SHARE_OF_NULL = 0.75
+"""The share of a nullable column's values that become NULL, in addition to the generator's own NULLs."""
 NULLS = Table(
     "framehaul_shape_nulls",
     tuple(
@@ -127,11 +110,10 @@ NULLS = Table(
 
 def with_many_nulls(table: Table, rows: int, seed: int) -> pa.Table:
     """Return the generator's rows with NULL in about four of five values of the nullable columns."""
-    content = generator.arrow_table(table, rows, seed)
+    content, random = generator.arrow_table(table, rows, seed), np.random.default_rng(seed)
     for at, column in enumerate(table.columns):
         if column.nullable:
-            null = pc.less(_below(rows, 8, seed, 100 + at), EIGHTHS_OF_NULL)
-            values = content.column(at).combine_chunks()
+            values, null = content.column(at).combine_chunks(), pa.array(random.random(rows) < SHARE_OF_NULL)
             values = pc.if_else(null, pa.scalar(None, values.type), values)
             content = content.set_column(at, table.arrow_schema.field(column.name), values)
     return content
@@ -152,13 +134,13 @@ SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
     STANDARD,
     Shape("hits", "105 mixed columns", Table("framehaul_shape_hits", _hits(), HITS_KEY)),
-    Shape("narrow", "500 narrow columns", narrow(500)),
+    Shape("narrow", "500 narrow columns", NARROW),
     Shape("texts", "2 long texts", LONG_TEXTS, with_long_texts),
     Shape("nulls", "mostly NULL", NULLS, with_many_nulls),
     Shape("nested", "lists and JSON", NESTED),
     Shape("structs", "structs, maps, nested lists", STRUCTS),
 )
-"""All shapes; another table is one more line."""
+"""All shapes."""
 
 
 def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
@@ -166,7 +148,4 @@ def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
     sample = 300
     bytes_of_row = shape.content(shape.table, sample, seed).nbytes / sample
     most = min(rows, megabytes * 1e6 / bytes_of_row)
-    found = [1]
-    while found[-1] * 10 <= most:
-        found.append(found[-1] * 10)
-    return found
+    return [1, *(10**at for at in range(1, len(str(rows))) if 10**at <= most)]

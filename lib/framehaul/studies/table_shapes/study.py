@@ -6,27 +6,29 @@ import functools
 import math
 import threading
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
-from framehaul import servers
+import numpy as np
+
 from framehaul.bench import measure, recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Pass
-from framehaul.bench.recording import Recording
+from framehaul.bench.passes import Ok, Pass
+from framehaul.bench.recording import Recording, result
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.servers import Servers
 from framehaul.studies.registry import POINTS, TABLE_SHAPES
-from framehaul.studies.table_shapes.passes import Row, of_technique
+from framehaul.studies.table_shapes.passes import Row, within_limits
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
-from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database, Direction, named
 
 type DatabaseDirection = tuple[Database, Direction]
 
 SHAPES_OF = {
     "least": tuple(one for one in SHAPES if one.name in ("standard", "texts", "nested")),
-    # A pass of "narrow" takes twice as long as any other, and "structs" behave as "nested" does.
+    # A pass of "narrow" takes twice as long as any other, and "structs" gives the same winners as "nested".
     "few": tuple(one for one in SHAPES if one.name not in ("narrow", "structs")),
     "sizes": SHAPES,
 }
@@ -40,25 +42,25 @@ COMPARED: dict[DatabaseDirection, tuple[str, ...]] = {
         "polars_urllib_csv", "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
     ),
 }  # fmt: skip
-"""Per direction the best published technique, one without codecs of this project, and the fastest of all."""
+"""For each direction, the best published technique, one without this project's codecs, and the fastest of all."""
 EVERYDAY: dict[DatabaseDirection, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest"),
     ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
 }  # fmt: skip
-"""Everyday calls that may win with few rows; they are measured on the standard table."""
+"""Everyday calls that may win with few rows, measured on the standard table only."""
 MOST_EVERYDAY_ROWS = 10_000
-"""Everyday calls send rows one at a time: with more rows they are far behind."""
+"""The largest table of everyday calls, which send rows one at a time and are far behind with more rows."""
 CALLS = {1: 10, 10: 5, 100: 3}
-"""Calls of a pass by rows of a call, otherwise one: one call of few rows is too short to be timed."""
+"""The number of calls of a pass by rows of a call, otherwise 1: one call of few rows is too short to be timed."""
 READ_CALLS = 5
-"""Reads make no more calls than this, because each of their frames is verified whole."""
+"""The maximum number of calls of a pass of reads, because each frame is verified whole."""
 
 
 @recording.study(TABLE_SHAPES.notebook, Row)
 def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> None:
     """Measure every shape at its numbers of rows.
 
-    Raises ValueError, naming the parameter, for one that makes no sense.
+    Raises ValueError for a parameter out of range.
     """
     check(ROWS=(rows, 1))
     if not 0 < megabytes < math.inf:
@@ -66,28 +68,22 @@ def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, s
     if points not in POINTS.choices:
         raise ValueError(f"POINTS={points!r}: choose from {', '.join(POINTS.choices)}")
     schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(schedule)}
-    with (
-        recording.recording(TABLE_SHAPES.notebook, TABLE_SHAPES.results, Row, "pass", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
-        this_run.metadata |= terms | {
-            "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
-            "what": f"frames of up to {rows:,} rows and {megabytes:g} MB, {rounds} rounds after {warmup} warm-up",
-        }  # fmt: skip
+    terms = {"rows": rows, "megabytes": megabytes, "points": points}
+    with recording.with_servers(TABLE_SHAPES, Row, schedule, **terms) as (this_run, both):
+        what = f"frames of up to {rows:,} rows and {megabytes:g} MB, {rounds} rounds after {warmup} warm-up"
+        this_run.metadata["what"] = what
 
         def work(stop: threading.Event) -> None:
             for shape in SHAPES_OF[points]:
-                once = replace(shape, content=functools.cache(shape.content))  # made once for all directions
-                for size in rows_of(shape, points, rows, megabytes, seed):
-                    for path in COMPARED:
-                        _measure(this_run, both, once, size, path, schedule, stop)
+                once = replace(shape, content=functools.cache(shape.content))  # generated once for all directions
+                for size, path in product(rows_of(shape, points, rows, megabytes, seed), COMPARED):
+                    _measure(this_run, both, once, size, path, schedule, stop)
 
         interruptible(work)
 
 
 def rows_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -> list[int]:
-    """Return the numbers of rows of a shape: all powers of ten, or the largest, and of the standard table more."""
+    """Return the numbers of rows of a shape: all powers of ten, or the largest, and more for the standard table."""
     every = sizes(shape, rows, megabytes, seed)
     if points == "sizes":
         return every
@@ -96,28 +92,38 @@ def rows_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -
 
 def measured_on(shape: Shape, path: DatabaseDirection, size: int) -> list[Technique]:
     """Return the techniques of a direction that move `size` rows of a shape."""
-    known = {one.name: one for one in techniques(*path)}
     everyday = EVERYDAY.get(path, ()) if shape.name == STANDARD.name and size <= MOST_EVERYDAY_ROWS else ()
-    return [known[name] for name in (*COMPARED[path], *everyday)]
-
-
-def calls_of(direction: Direction, size: int) -> int:
-    """Return how many calls a pass makes."""
-    return min(CALLS.get(size, 1), READ_CALLS) if direction == "read" else CALLS.get(size, 1)
+    return [named(*path, name) for name in (*COMPARED[path], *everyday)]
 
 
 def _measure(
-    this_run: Recording, both: Servers, shape: Shape, size: int, path: DatabaseDirection, rounds: Rounds,
+    this_run: Recording,
+    both: Servers,
+    shape: Shape,
+    size: int,
+    path: DatabaseDirection,
+    rounds: Rounds,
     stop: threading.Event,
-) -> None:  # fmt: skip
+) -> None:
     """Measure one direction of one shape, all techniques in shuffled rounds."""
-    database, direction = path
-    calls, tried = calls_of(direction, size), measured_on(shape, path, size)
-    content = shape.content(shape.table, size * (calls if direction == "write" else 1), rounds.seed)
-    moved = content.nbytes * (calls if direction == "read" else 1)
+    (database, direction), calls, tried = path, CALLS.get(size, 1), measured_on(shape, path, size)
+    if direction == "write":
+        content = shape.content(shape.table, size * calls, rounds.seed)
+        moved = content.nbytes
+    else:
+        content, calls = shape.content(shape.table, size, rounds.seed), min(calls, READ_CALLS)
+        moved = content.nbytes * calls
 
     def row(one: Technique, number: int, outcome: Pass[Moved]) -> Row:
-        return of_technique(this_run.run_id, one, shape.name, size, calls, moved, number, outcome)
+        ended = within_limits(outcome)
+        whole = vars(result(this_run.run_id, TABLE_SHAPES.notebook, one, size * calls, number, ended)) | {"rows": size}
+        measured: dict[str, Any] = {}
+        if isinstance(outcome, Ok):
+            p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
+            measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
+            if calls > 1:
+                whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
+        return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved, **measured)
 
     log = this_run.log(row, stop)
     if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):

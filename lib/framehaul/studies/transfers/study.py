@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
-from framehaul import servers
 from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.race import Stage, final_stage, first_stage, in_time, leaders, stages
@@ -48,17 +47,14 @@ def _measure(
     database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int, profile: int,
     table: str,
 ) -> None:  # fmt: skip
-    """Record the passes of `run`, and what the servers were."""
+    """Record the passes of `run`, and the server's version and settings."""
     study, schedule, moved = study_of(database, direction), Rounds(rounds, warmup, seed), TABLES[table]
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, "profile": profile, **vars(schedule)}
+    terms: dict[str, Any] = {"rows": rows, "race": race, "profile": profile}
     terms |= {} if table == "standard" else {"table": table}
-    with (
-        recording.recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
+    with recording.with_servers(study, store.Result, schedule, **terms) as (this_run, both):
         server = both.of(database)
-        this_run.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
+        this_run.metadata["server"] = tables_of(server).metadata()
 
         def work(stop: threading.Event) -> None:
             content = generator.arrow_table(moved, rows, seed)
@@ -83,10 +79,10 @@ def _in_stages(
     *,
     race: bool,
 ) -> None:
-    """Measure techniques in stages of growing size; techniques that are too slow for a stage do not take part in it.
+    """Measure techniques in stages of growing size, without the techniques that are too slow for a stage.
 
-    Everyday calls begin with few rows, because some would take minutes. Those that go no further are measured once
-    more at the end, with few rows and together with the fastest techniques, so that their ratios are known.
+    Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
+    end, with few rows and together with the fastest techniques, so that their ratios are known.
     """
     everyday, behind = [one for one in chosen if one.origin == "everyday"], list[Technique]()
     if everyday and (stage := first_stage(rows, schedule)):
@@ -112,6 +108,6 @@ def study_of(database: str, direction: str) -> Study:
 
 
 def read_all(directory: Path) -> pl.DataFrame:
-    """Return the passes of all four directions in a results directory; a direction that was not run has none."""
+    """Return the passes of all four directions in a results directory."""
     files = (path for study in TRANSFERS if (path := directory / study.results).exists())
     return pl.concat([pl.DataFrame(schema=store.SCHEMA), *map(store.read, files)])

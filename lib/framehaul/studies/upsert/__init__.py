@@ -1,4 +1,4 @@
-"""Upserts: rows of a dataframe may be in the table already; how fast each upsert is, and what it asks of others."""
+"""Upserts: the speed of each upsert, and what readers, other writers and failures see of it."""
 
 from framehaul.studies.upsert.frames import Case
 from framehaul.studies.upsert.measure import sent_twice, together, watched

@@ -1,4 +1,4 @@
-"""The rows of the table, the rows that come, and the rows expected afterwards: the same update, done in Polars."""
+"""The existing rows, the incoming rows, and the rows expected afterwards, which Polars computes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ TABLE = Table(
     ("id", "day"),
     partition_by_month_of="day",
 )  # fmt: skip
-"""The key is a number and the day that ClickHouse partitions by; `mark` is the number of the frame of a row."""
+"""The key is a number and the day, by which ClickHouse partitions; `mark` is the number of the frame of a row."""
 KEY = list(TABLE.key)
 FIRST_DAY = (dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days
 DAYS = 120
-"""Rows are spread over 120 days, which is four partitions."""
+"""The number of days of the rows, which are in four partitions."""
 PER_CENT = 100
 
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of the table, the rows that come, and the per cent of these whose key is in the table."""
+    """The numbers of existing and incoming rows, and the percentage of incoming rows whose key exists."""
 
     target_rows: int
     rows: int
@@ -41,26 +41,26 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Return the case in words."""
+        """The case in words."""
         return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self._there} there"
 
     @property
     def there_before(self) -> str:
-        """Return the table in words."""
+        """The table in words."""
         return f"{self.target_rows:,} rows there before, {self._there} of the keys"
 
     @property
     def _there(self) -> str:
-        return f"{PER_CENT * self.existing / self.rows:.0f}%"  # of one row all or none, whatever the share
+        return f"{PER_CENT * self.existing / self.rows:.0f}%"  # a single row has 0% or 100%, whatever the share
 
     @property
     def existing(self) -> int:
-        """Return how many of the rows that come are in the table."""
+        """The number of incoming rows whose key exists."""
         return min(self.target_rows, round(self.rows * self.share / PER_CENT))
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raise ValueError, naming it, for a number that is too small or a share above 100."""
+    """Raise ValueError for a number below its minimum or a share above 100."""
     for name, least in (("targets", 1), ("incoming", 1), ("shares", 0)):
         for one in values[name]:
             check(**{name.upper(): (one, least)})
@@ -73,7 +73,7 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
     """Return for every table the most rows that fit, at all shares, and fewer rows at the largest share.
 
     Of several tables, the smallest has only the most rows, and the largest only the fewest at the largest share.
-    Shares that mean the same number of rows, as with one row, are measured once, as the largest.
+    Of shares that result in the same number of rows, only the largest is a case.
     """
     *smaller, largest = sorted({*targets})
     every = []
@@ -86,14 +86,14 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
 
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
-    """Return rows with ids from `first` on, whose days follow from their ids."""
+    """Return rows with ids from `first` on, and days that follow from the ids."""
     ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
     day = (ids % DAYS + FIRST_DAY).cast(pl.Int32).cast(pl.Date)
     return generator.polars_frame(TABLE, rows, seed).with_columns(id=ids, day=day, mark=pl.lit(mark, pl.Int32))
 
 
 def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:
-    """Return rows that come, shuffled: some of the table's keys with other values, and new rows.
+    """Return shuffled incoming rows: some of the table's keys with other values, and new rows.
 
     New ids begin with `first`, by default the number of rows in the table.
     """
@@ -104,5 +104,5 @@ def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first
 
 
 def updated(there: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
-    """Return the table after the same update, done in Polars."""
+    """Return the rows after the upsert, computed by Polars."""
     return pl.concat([there.join(come, on=KEY, how="anti"), come])

@@ -1,4 +1,4 @@
-"""Time an upsert, watch it from a reader, run two at once, send one twice, and kill the client of one."""
+"""Time an upsert, read the table during it, run two at once, send one twice, and kill its client."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from framehaul.servers.relay import relayed
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, incoming
 from framehaul.studies.upsert.passes import BOTH
-from framehaul.studies.upsert.places import Bench, as_read, count_beside, count_marks, opened, upsert, wait
+from framehaul.studies.upsert.places import Bench, as_read, count_marks, count_staging_tables, opened, upsert, wait
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
 
 TRIES = 4
-"""Most times that a writer sends its frame when it gets errors."""
+"""The maximum number of attempts of a writer that gets errors."""
 READS_BEFORE = 3
-"""Reads before the upsert, whose median is how long an undisturbed read takes."""
+"""The number of reads before the upsert, whose median is the time of an undisturbed read."""
 HELD_SECONDS = 0.05
-"""Interval for checking whether a client has ended before it could be held."""
+"""The interval for checking whether a client has ended before it could be held."""
 
 
 def processes() -> ForkServerContext:
-    """Return the context that processes of other clients are forked from."""
+    """Return the context of child processes, with the upserts imported."""
     return context(__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH))
 
 
 def timed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Return seconds and rows/s of one pass; raises WrongResultError when the table is not as expected afterwards."""
+    """Return seconds and rows/s of one pass; raise WrongResultError for other rows than expected."""
     seconds = upsert(technique, bench.server, bench.fresh(technique), bench.come)
     return right({"seconds": seconds, "rows_per_s": len(bench.come) / seconds}, bench.difference(technique))
 
 
 def reads(requests: Connection, server: Server, database: Database, name: str) -> None:
-    """Read the table until there is a request; send how long a read takes first, and what was seen at the end."""
+    """Send the time of an undisturbed read, read the table until a request comes, and send what the reads saw."""
     tables, seen, longest_s = as_read(named(database, "write", name), server), list[tuple[int, int]](), 0.0
 
     def read() -> float:
@@ -63,9 +63,9 @@ def reads(requests: Connection, server: Server, database: Database, name: str) -
 
 
 def watched(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Return what a reader in another process sees that counts the rows while an upsert runs.
+    """Return what a reader in another process sees, which counts the rows while an upsert runs.
 
-    Raises ChildError where that process ends before its time, and WrongResultError as `timed` does.
+    Raises ChildError if that process ends early, and WrongResultError for other rows than expected.
     """
     table = bench.fresh(technique)
     with child(processes(), "a reader", reads, bench.server, technique.database, technique.name) as reader:
@@ -74,15 +74,13 @@ def watched(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
         found, longest_read_s = reader.ask(None)
     old, new = (len(bench.there), 0), (len(bench.expected), len(bench.come))
     seen = collections.Counter(what_was_seen(one, old, new) for one in found)
-    values = {
-        "seconds": seconds, "read_before_s": read_before_s, "longest_read_s": longest_read_s,
-        "seen": "; ".join(f"{what} {count}" for what, count in seen.most_common()),
-    }  # fmt: skip
+    values: dict[str, Any] = {"seconds": seconds, "read_before_s": read_before_s, "longest_read_s": longest_read_s}
+    values["seen"] = "; ".join(f"{what} {count}" for what, count in seen.most_common())
     return right(values, bench.difference(technique))
 
 
 def what_was_seen(found: tuple[int, int], old: tuple[int, int], new: tuple[int, int]) -> str:
-    """Name what a reader saw, by the rows that it counted and the sum of their marks, of which new ones have 1."""
+    """Return in words what a reader saw: the number of rows and the sum of marks, which are 1 in new rows."""
     if found in (old, new):
         return "old" if found == old else "new"
     if found[0] < old[0]:
@@ -91,7 +89,7 @@ def what_was_seen(found: tuple[int, int], old: tuple[int, int], new: tuple[int, 
 
 
 def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return frames of two writers: of each a third is its own, and the rest has the other's keys, in another order."""
+    """Return the frames of two writers: a third of each has keys of its own, the rest has the same keys reordered."""
     first = incoming(there, case, seed, mark=1)
     known = there.join(first, on=KEY, how="anti")
     case = Case(len(known), case.rows // 3, case.share)
@@ -103,16 +101,15 @@ def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame
 
 
 def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
-    """Run two writers at once; return their errors, and what is wrong with the table after both have succeeded."""
+    """Run two writers at once and return their errors, and the wrong rows after both have succeeded."""
     table, frames = bench.fresh(technique), two_frames(bench.there, bench.case, bench.seed + number)
     errors: collections.Counter[str] = collections.Counter()
     barrier = threading.Barrier(len(frames))
 
     def write(frame: pl.DataFrame) -> None:
+        barrier.wait()
         for tried in range(1, TRIES + 1):
             try:
-                if tried == 1:
-                    barrier.wait()
                 upsert(technique, bench.server, table, frame)
             except Exception as error:
                 errors[f"{type(error).__module__.partition('.')[0].strip('_')}.{type(error).__name__}"] += 1
@@ -125,14 +122,12 @@ def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
     with ThreadPoolExecutor(len(frames)) as pool:
         list(pool.map(write, frames))
     seconds = time.perf_counter() - begin
-    return {
-        "seconds": seconds, "errors": ", ".join(f"{name} {count}" for name, count in sorted(errors.items())),
-        **outcome(as_read(technique, bench.server).content(table), bench.there, frames),
-    }  # fmt: skip
+    counts = outcome(as_read(technique, bench.server).content(table), bench.there, frames)
+    return {"seconds": seconds, "errors": ", ".join(f"{name} {n}" for name, n in sorted(errors.items())), **counts}
 
 
 def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, int]:
-    """Count what two writers left: rows that neither would have left so, doubled keys, and rows of the minority."""
+    """Count wrong rows after two writers: lost or changed rows, doubled keys, and rows of the losing writer."""
     columns = TABLE.column_names
     first, second = frames
     kept = there.join(pl.concat([first, second]), on=KEY, how="anti")
@@ -150,41 +145,41 @@ def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame
 
 
 def sent_twice(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Send the same frame a second time; raises WrongResultError where the table is then another."""
+    """Send the same frame twice; raise WrongResultError if the second time changes the table."""
     upsert(technique, bench.server, bench.fresh(technique), bench.come, bench.come)
     return right({}, bench.difference(technique))
 
 
-class TurnsRelay(BreakingRelay):
-    """A relay that also keeps at how many bytes each message of the client begins."""
+class MessageRelay(BreakingRelay):
+    """A relay that also records the position in bytes of each message of the client."""
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
-        self.turns: list[int] = []
+        self.starts: list[int] = []
         self._answered = True
 
     def count(self) -> None:
-        """Begin to count bytes and messages."""
+        """Restart the counts of bytes and messages."""
         super().count()
         self._answered = True
-        self.turns.clear()
+        self.starts.clear()
 
     async def _lets_through(self, count: int, *, from_client: bool) -> bool:
         if from_client and self._answered:
-            self.turns.append(self.from_client_bytes)
+            self.starts.append(self.from_client_bytes)
         self._answered = not from_client
         return await super()._lets_through(count, from_client=from_client)
 
     @property
     def before_the_end(self) -> int:
-        """Return at how many bytes the last message but one has begun, or half of the bytes of a single message."""
-        return next((turn + 1 for turn in self.turns[-2:] if turn), self.from_client_bytes // 2)
+        """The position of the last message but one, or half of the bytes of a single message."""
+        return next((start + 1 for start in self.starts[-2:] if start), self.from_client_bytes // 2)
 
 
 def writes(
     requests: Connection, server: Server, database: Database, name: str, table: Table, come: pl.DataFrame
 ) -> None:
-    """Connect, report it, run the upsert when asked, and report its end."""
+    """Connect, send an answer, run the upsert on request, and send another answer."""
     technique = named(database, "write", name)
     with opened(technique, server) as client:
         requests.send(None)
@@ -194,13 +189,13 @@ def writes(
 
 
 def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
-    """Kill the client while it sends its last message but one, so that it cannot clean up, and send the frame again.
+    """Kill the client while it sends its last message but one, and send the frame again.
 
-    Returns what was left, and how many staging tables. Raises UnavailableError for a connection that no relay can
-    carry, RuntimeError when the client ended before it could be killed, and WrongResultError when sending the frame
-    again does not leave what it should.
+    Returns the rows that the killed client left, and the number of staging tables. Raises UnavailableError for a
+    connection that no relay can forward, RuntimeError when the client ended before it could be killed, and
+    WrongResultError for other rows than expected after the second time.
     """
-    with relayed(bench.server, TurnsRelay) as (through, relay):
+    with relayed(bench.server, MessageRelay) as (through, relay):
         if relay is None:
             raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
         table = bench.fresh(technique)
@@ -223,16 +218,14 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
                 client.kill()
                 until.set()
     wait(bench.tables, table)
-    values = {
-        "left": state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected),
-        "beside": count_beside(bench.tables),
-    }
+    left = state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected)
+    beside = count_staging_tables(bench.tables)
     upsert(technique, bench.server, table, bench.come)
-    return right(values, bench.difference(technique))
+    return right({"left": left, "beside": beside}, bench.difference(technique))
 
 
 def state_of(found: pl.DataFrame, there: pl.DataFrame, expected: pl.DataFrame) -> str:
-    """Return what is there of the frame: `nothing`, `all`, `rows missing`, `rows twice` or `a part`."""
+    """Return which rows of the frame are in the table: `nothing`, `all`, `rows missing`, `rows twice` or `a part`."""
     columns = found.columns
     here, before, after = (frame.select(columns).sort(columns) for frame in (found, there, expected))
     if here.equals(after):

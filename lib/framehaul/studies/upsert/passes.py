@@ -1,4 +1,4 @@
-"""A row of the study's results."""
+"""The rows of the study's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ type Part = Literal["speed", "reader", "writers", "sent twice", "client killed"]
 
 @dataclass(frozen=True)
 class Row:
-    """One pass of an upsert; a missing number is None, never 0. Fields without a default identify the pass."""
+    """A pass of an upsert; a missing number is None, never 0."""
 
     run_id: str
     part: str
@@ -34,25 +34,25 @@ class Row:
     seconds: float | None = None
     rows_per_s: float | None = None
     read_before_s: float | None = None
-    """Seconds of a reader's query over the whole table before the upsert."""
+    """The seconds of a reader's query over the whole table before the upsert."""
     longest_read_s: float | None = None
     seen: str | None = None
-    """What the reader saw while the upsert ran, each with how often."""
+    """What the reader saw while the upsert ran, each with its number of reads."""
     errors: str | None = None
     lost_rows: int | None = None
     doubled_rows: int | None = None
     mixed_rows: int | None = None
-    """Rows with keys of both writers, of the writer that has fewer of them."""
+    """Of the rows with keys of both writers, those of the writer with fewer of them."""
     left: str | None = None
-    """What was in the table after the client was killed."""
+    """The rows of the frame in the table after the client was killed."""
     beside: int | None = None
-    """Staging tables left after the client was killed."""
+    """The number of staging tables left after the client was killed."""
     status: Status = "ok"
     reason: str | None = None
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the timed passes of a results directory as those of techniques, with their tables and incoming rows."""
+    """Return the timed passes of a results directory as passes of techniques, with the columns of `measured.PLACE`."""
     timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
     names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
     lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}

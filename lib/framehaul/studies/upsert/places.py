@@ -1,11 +1,11 @@
-"""The table that is upserted, on either server: made for every pass, and compared outside the clock."""
+"""The table of upserts on either server: created for every pass, and compared outside the clock."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from framehaul.bench.verify import Expected
 from framehaul.data.frames import from_polars
@@ -38,26 +38,12 @@ class FinalTables(ClickHouseTables):
 
 
 def as_read(technique: Technique, server: PostgresServer | ClickHouseServer) -> Tables:
-    """Return the tables of a server as they have to be read after this technique: after some with FINAL."""
-    if technique.final and isinstance(server, ClickHouseServer):
-        return FinalTables(server)
-    return tables_of(server)
-
-
-def fill(tables: Tables, table: Table, source: Table) -> None:
-    """Copy all rows of another table into a new one."""
-    if isinstance(tables, PostgresTables):
-        columns = table.postgres_columns
-        tables.run(f"INSERT INTO {table.postgres_name} ({columns}) SELECT {columns} FROM {source.postgres_name}")
-        tables.run(f"VACUUM (ANALYZE) {table.postgres_name}")
-    elif isinstance(tables, ClickHouseTables):
-        columns = table.clickhouse_columns
-        tables.run(f"INSERT INTO {table.clickhouse_name} ({columns}) SELECT {columns} FROM {source.clickhouse_name}")
-    tables.quiesce()
+    """Return the tables of a server, which are read with FINAL if the technique requires it."""
+    return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables_of(server)
 
 
 def count_marks(tables: Tables) -> tuple[int, int]:
-    """Return how many rows the table of the study has, and the sum of their marks."""
+    """Return the number of rows in the table of the study, and the sum of their marks."""
     if isinstance(tables, PostgresTables):
         ((rows, marks),) = tables.run(f"SELECT count(*), coalesce(sum(mark), 0) FROM {TABLE.postgres_name}")
     else:
@@ -67,16 +53,16 @@ def count_marks(tables: Tables) -> tuple[int, int]:
 
 
 def wait(tables: Tables, table: Table) -> None:
-    """Wait until no session works on the table."""
-    if isinstance(tables, PostgresTables):  # a session that has changed it holds a lock until its transaction ends
+    """Wait until no session uses the table."""
+    if isinstance(tables, PostgresTables):  # a session that has changed the table locks it until it commits
         tables.run(f"DO $$ BEGIN LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE; END $$")
     elif isinstance(tables, ClickHouseTables):
         while int(tables.rows(BUSY, table=table.name)[0][0]):
             time.sleep(0.02)
 
 
-def count_beside(tables: Tables, table: Table = TABLE) -> int:
-    """Return how many staging tables of a table are left; those on ClickHouse are dropped."""
+def count_staging_tables(tables: Tables, table: Table = TABLE) -> int:
+    """Return the number of staging tables that are left of a table; on ClickHouse they are dropped."""
     if isinstance(tables, PostgresTables):
         return int(tables.run(STAGING)[0][0])
     assert isinstance(tables, ClickHouseTables)
@@ -84,7 +70,7 @@ def count_beside(tables: Tables, table: Table = TABLE) -> int:
 
 
 class Bench:
-    """The rows of a case, the rows that come and the rows expected afterwards, on a server while the block lasts."""
+    """The existing, incoming and expected rows of a case, on a server while the block lasts."""
 
     def __init__(self, server: Server, case: Case, seed: int) -> None:
         self.server, self.case, self.seed = server, case, seed
@@ -99,38 +85,41 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.tables.kept())
             stack.callback(self._drop)
-            count_beside(self.tables)  # left by a run that was killed
+            count_staging_tables(self.tables)  # drops tables of a killed run
             self.tables.create(self._source)
             self.tables.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self.tables, self._reference)
-            self._close = stack.pop_all().close  # from here on it is for the end of the block
+            self._close = stack.pop_all().close
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close()
 
     def _drop(self) -> None:
-        # When the server is gone for good, the next run drops our tables.
+        # If the server is down, the next run drops our tables.
         with contextlib.suppress(ServerError):
             for table in (TABLE, self._source, self._reference):
                 self.tables.drop(table)
-            count_beside(self.tables)
+            count_staging_tables(self.tables)
 
     def fresh(self, technique: Technique) -> Table:
-        """Make the table as this technique needs it, with the rows of the case, and return it."""
-        table = target(technique, TABLE)
+        """Create the table that the technique needs, with the existing rows of the case, and return it."""
+        table, columns = target(technique, TABLE), ", ".join(TABLE.column_names)  # no name needs quotes
         self.tables.create(table)
-        fill(self.tables, table, self._source)
+        self.tables.run(f"INSERT INTO {TABLE.name} ({columns}) SELECT {columns} FROM {self._source.name}")
+        if isinstance(self.tables, PostgresTables):
+            self.tables.run(f"VACUUM (ANALYZE) {TABLE.name}")
+        self.tables.quiesce()
         return table
 
     def difference(self, technique: Technique) -> str | None:
-        """Return what differs from the same update done in Polars, or None."""
+        """Return how the table differs from the expected rows, or None."""
         read = as_read(technique, self.server) if technique.final else self.tables
         return self._right.difference_on_server(read)
 
 
 def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> float:
-    """Return the seconds that a technique takes for these frames, one after another, over an open connection."""
+    """Return the seconds of a technique with these frames, one after another, over an open connection."""
     with opened(technique, server) as client:
         begin = time.perf_counter()
         for frame in frames:
@@ -139,7 +128,5 @@ def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> 
 
 
 def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
-    """Return the client of a technique, which is open as long as the block lasts."""
-    client = CLIENTS[technique.client](server)
-    assert isinstance(client, AbstractContextManager)  # none of them is asynchronous
-    return client
+    """Open the client of a technique while the block lasts."""
+    return cast("AbstractContextManager[Any]", CLIENTS[technique.client](server))  # no upsert is asynchronous

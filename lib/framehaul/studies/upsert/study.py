@@ -1,19 +1,18 @@
-"""Measure every upsert: all cases in shuffled rounds, then a reader, two writers at once, and failures."""
+"""Measure the speed of every upsert in shuffled rounds, then a concurrent reader and writer, and failures."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from framehaul import servers
 from framehaul.bench import recording
 from framehaul.bench.children import ended_with_the_block
-from framehaul.bench.environment import server_versions
-from framehaul.bench.passes import Pass, columns_of
+from framehaul.bench.passes import Pass, Skipped, columns_of
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, interruptible
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
@@ -24,16 +23,16 @@ from framehaul.studies.upsert.places import Bench
 from framehaul.techniques import Technique, upserts
 
 MOST_ROWS = 2_000
-"""Most rows of a table that is read whole after each trial."""
+"""The maximum of rows of a table that is read as a whole after each trial."""
 MOST_REPEATED_ROWS = 5_000_000
-"""A larger table has one round, because it takes half a minute to make for each pass."""
+"""The maximum of rows of a table with several rounds; creating a larger one takes half a minute for each pass."""
 LEAST_ROWS_PER_S = 40_000
-"""Slowest rate at which a table is made, upserted and compared."""
+"""A lower bound for the speed at which a table is created, upserted and compared."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A measurement of upserts in a case, and how often it is made."""
+    """A measurement of upserts in a case, and its number of passes."""
 
     part: Part
     case: Case
@@ -42,22 +41,22 @@ class Trial:
     measure: Callable[[Bench, Technique, int], dict[str, Any]]
 
     def run(self, this_run: Recording, server: Server, warmup: int, seed: int, stop: threading.Event) -> bool:
-        """Measure what an interrupted run has not finished; return whether anything was left."""
+        """Measure the passes that an interrupted run has not finished; return whether there were any."""
         where = self.case.target_rows, self.case.rows, self.case.share
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
             named = this_run.run_id, self.part, one.database, one.name, one.label
             return Row(*named, *where, number, **columns_of(outcome))
 
-        record, finished = this_run.passes(row)
-        if all(finished(one, number) for one in self.upserts for number in range(1, self.passes + 1)):
+        def name(one: Technique) -> str:
+            return f"{self.part}: {one.name}"
+
+        rows = [row(one, number, Skipped("")) for one in self.upserts for number in range(1, self.passes + 1)]
+        if all(map(this_run.finished, rows)):
             return False
         with Bench(server, self.case, seed) as bench:
-            in_rounds(
-                self.upserts, Rounds(self.passes, warmup, seed), lambda one, number: self.measure(bench, one, number),
-                record, stop=stop, finished=finished,
-                progress=lambda one, _: this_run.progress(f"{self.part}: {one.name}"),
-            )  # fmt: skip
+            rounds = Rounds(self.passes, warmup, seed)
+            this_run.in_rounds(self.upserts, rounds, partial(self.measure, bench), row, name, stop=stop)
         return True
 
 
@@ -65,25 +64,20 @@ class Trial:
 def run(
     *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int, warmup: int, seed: int
 ) -> None:  # fmt: skip
-    """Measure every upsert in every case, and those that `tried` selects beside others and in failures.
+    """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures.
 
-    Raises ValueError, naming the parameter, for one that makes no sense.
+    Raises ValueError for a parameter out of range.
     """
     sizes = {"targets": targets, "incoming": incoming, "shares": shares}
     check_sizes(sizes)
     chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    terms: dict[str, Any] = {"tried": [one.key for some in chosen.values() for one in some], **sizes}
-    terms |= vars(Rounds(rounds, warmup, seed))
+    keys, schedule = [one.key for some in chosen.values() for one in some], Rounds(rounds, warmup, seed)
     with (
-        recording.recording(UPSERT_STUDY.notebook, UPSERT_STUDY.results, Row, "upsert", terms) as this_run,
-        servers.running(this_run.settings) as both,
+        recording.with_servers(UPSERT_STUDY, Row, schedule, tried=keys, **sizes) as (this_run, both),
         ended_with_the_block(),
     ):
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
-        this_run.metadata |= terms | {
-            "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
-            "what": f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up",
-        }  # fmt: skip
+        this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
         every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
         whole, small = (Case(rows, max(1, rows // of), max(shares)) for rows, of in ((min(targets), 1), (few, 10)))
         trials = {
@@ -101,7 +95,7 @@ def run(
 
         def work(stop: threading.Event) -> None:
             for database, of in trials.items():
-                cold = warmup  # a resumed run warms up as well, in its first unfinished case
+                cold = warmup  # a resumed run warms up in its first unfinished case
                 for one in of:
                     if one.run(this_run, both.of(database), cold, seed, stop):
                         cold = 0
@@ -110,7 +104,7 @@ def run(
 
 
 def patience(values: Mapping[str, Any]) -> int:
-    """Return the seconds that a cell may take in addition to those of any notebook."""
+    """Return the additional timeout of a cell in seconds."""
     known = sum(len(upserts(database)) for database in BOTH)
     made = sum(
         (passes_of(case, values["rounds"]) + values["warmup"]) * (case.target_rows + case.rows)
@@ -120,5 +114,5 @@ def patience(values: Mapping[str, Any]) -> int:
 
 
 def passes_of(case: Case, passes: int) -> int:
-    """Return how many rounds a case gets."""
+    """Return the number of rounds of a case."""
     return passes if case.target_rows <= MOST_REPEATED_ROWS else 1

@@ -1,4 +1,4 @@
-"""What each upsert asks of others: computed from passes beside a reader or a writer, sent twice, or killed."""
+"""Whether each upsert is atomic, safe with concurrent writers, and safe to retry, by its passes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from framehaul.techniques import upserts
 from framehaul.techniques.contract import ALL_OR_NOTHING
 
 ATOMIC_VIEWS = r"^(old|new) \d+(; (old|new) \d+)?$"
-"""What a reader may see of an atomic upsert."""
+"""The texts of what a reader may see of an atomic upsert."""
 CLEAN = ["nothing", "all"]
-"""What a killed client may leave of an atomic upsert."""
+"""The states that a killed client may leave of an atomic upsert."""
 
 
 def behaviour(passes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each upsert that was tried beside a reader or another writer, sent twice, or killed.
+    """Return one row for each upsert that was tried with a reader or another writer, sent twice, or killed.
 
-    - `atomic`: its terms say so, the reader saw the old or the new rows, and the killed client left all or nothing.
-    - `concurrent`: two writers lost no row and doubled none.
-    - `retry_safe`: sent again, after a success and after the kill, it left what it should.
+    - `atomic`: its terms promise it, the reader saw the old or the new rows, and the killed client left all or nothing.
+    - `concurrent`: two writers neither lost nor doubled a row.
+    - `retry_safe`: sent again, after a success and after the kill, it left the expected rows.
 
-    One failed pass makes a verdict false; without passes it is null. `errors` are those that two writers got in any
-    round, and each was followed by a retry; `lost_rows`, `doubled_rows` and `mixed_rows` are of the worst round.
+    One failed pass makes a verdict false; without passes it is null. `errors` are the errors of two writers in any
+    round, which they retried; `lost_rows`, `doubled_rows` and `mixed_rows` are those of the worst round.
     """
     known = {one.name: one for database in BOTH for one in upserts(database)}
     promised = [name for name, one in known.items() if one.contract in ALL_OR_NOTHING]

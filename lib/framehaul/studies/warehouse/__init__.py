@@ -1,4 +1,4 @@
-"""From PostgreSQL through files into a warehouse: compressed CSV against Parquet."""
+"""PostgreSQL to a warehouse through files: compressed CSV against Parquet."""
 
 from framehaul.studies.warehouse import routes
 from framehaul.studies.warehouse.study import run

@@ -1,4 +1,4 @@
-"""BigQuery as a warehouse: each file is uploaded and becomes a load job, several at a time."""
+"""BigQuery as a warehouse: each file is uploaded as a load job, several at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import google.auth
 import pyarrow as pa
@@ -29,8 +30,21 @@ from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseErro
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
+OPTIONS: dict[str, Any] = {
+    "schema": FIELDS,
+    "create_disposition": bigquery.CreateDisposition.CREATE_NEVER,
+    "write_disposition": bigquery.WriteDisposition.WRITE_APPEND,
+}
+# With this null marker a STRING is NULL only if the field is empty and not quoted:
+# https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
+CSV_OPTIONS = OPTIONS | {"encoding": bigquery.Encoding.UTF_8, "null_marker": "", "allow_quoted_newlines": True}
+CONFIGS = {
+    PARQUET: bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.PARQUET, **OPTIONS),
+    ".gz": bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.CSV, **CSV_OPTIONS),
+}
+"""The options of a job that appends a file to the table, by the suffix of the file."""
 LIFETIME = dt.timedelta(days=1)
-"""How long BigQuery keeps a table that a run could not delete."""
+"""The time after which BigQuery deletes a table that a run could not delete."""
 ANSWER_SECONDS = 30
 POLL_SECONDS = 0.5
 ONCE = Retry(predicate=if_exception_type())
@@ -43,7 +57,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class BigQuery:
-    """A table on BigQuery or an emulator. Each file is a job of its own, which loads all of its rows or none."""
+    """A table on BigQuery or an emulator; each file is one job, which loads all of its rows or none."""
 
     client: bigquery.Client
     table: bigquery.TableReference
@@ -55,9 +69,9 @@ class BigQuery:
     def _load(self, file: Path) -> None:
         try:
             with file.open("rb") as source:
-                # An interrupted upload is resumed, and its job keeps its number: no row is loaded twice.
-                job = self.client.load_table_from_file(source, self.table, job_config=_job_config(file))
-            while not job.done():  # result() would poll less and less often, in the end every 20 s
+                # A resumed upload keeps the number of its job, so that no row is loaded twice.
+                job = self.client.load_table_from_file(source, self.table, job_config=CONFIGS[file.suffix])
+            while not job.done():  # result() would poll at growing intervals of up to 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
         except (GoogleAPICallError, GoogleAuthError, InvalidResponse, requests.RequestException) as error:
@@ -71,11 +85,11 @@ class BigQuery:
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[BigQuery]:
-    """Create a table with a unique name in the data set of the settings, and delete it at the end.
+    """Create a table with a unique name in the data set of the settings, and delete it at the end of the block.
 
     Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
     """
-    # One client may serve all threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
+    # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
     with contextlib.closing(_client(settings)) as client:
         table = _new_table(client, settings)
         try:
@@ -85,7 +99,7 @@ def opened(settings: Settings) -> Iterator[BigQuery]:
 
 
 def _client(settings: Settings) -> bigquery.Client:
-    """Return a client for the project; without TLS it sends no credentials, because emulators need none."""
+    """Return a client for the project; without TLS, which only emulators lack, it sends no credentials."""
     if not settings.bigquery_project or not settings.bigquery_dataset:
         raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
     endpoint = settings.bigquery_endpoint
@@ -100,32 +114,16 @@ def _client(settings: Settings) -> bigquery.Client:
 
 
 def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableReference:
-    """Create an empty table; raises UnavailableError where the data set does not exist or is not writable."""
+    """Create an empty table; raises UnavailableError if the data set does not exist or is not writable."""
     dataset = bigquery.DatasetReference(client.project, settings.bigquery_dataset or "")
     reference = bigquery.TableReference(dataset, f"{TABLE}_{secrets.token_hex(8)}")
     table = bigquery.Table(reference, FIELDS)
     table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
     try:
         client.get_dataset(dataset, retry=ONCE, timeout=ANSWER_SECONDS)
-        # The client asks again when an answer is lost; then the table exists, and it is ours.
+        # When an answer is lost, the client repeats the request, and the table exists already.
         client.create_table(table, exists_ok=True)
     except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
         where = f"data set {dataset.dataset_id} of the project {dataset.project}"
         raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
     return reference
-
-
-def _job_config(file: Path) -> bigquery.LoadJobConfig:
-    """Return the options of a job that appends a file to the table."""
-    config = bigquery.LoadJobConfig(
-        schema=FIELDS,
-        create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
-        write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
-        source_format=bigquery.SourceFormat.PARQUET if file.suffix == PARQUET else bigquery.SourceFormat.CSV,
-    )
-    if file.suffix != PARQUET:
-        # With the default marker a STRING is NULL only where the field is empty and not quoted:
-        # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
-        config.encoding, config.null_marker = bigquery.Encoding.UTF_8, ""
-        config.allow_quoted_newlines = True
-    return config

@@ -1,7 +1,7 @@
-"""Routes from a PostgreSQL table to compressed files that a warehouse loads. None holds the whole table in memory.
+"""Routes from a PostgreSQL table to compressed files for a warehouse; none holds the whole table in memory.
 
-A route gets both servers, an empty directory, and how many connections, threads or files it may use at once. It leaves
-files in the directory: all `.csv.gz` (no header, NULL as an empty field) or all `.parquet`.
+A route gets both servers, an empty directory, and the maximum number of simultaneous connections, threads or files. It
+writes its files to the directory: all `.csv.gz` (no header, NULL as an empty field) or all `.parquet`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from framehaul.techniques.streaming import gathered
 CODEC = "snappy"
 """The codec of all Parquet files, as published. The study of Parquet compares codecs."""
 GZIP_LEVEL = 1
-"""The fastest level, as published: there, higher levels never made the whole route faster."""
+"""The fastest level, as published; in the article, higher levels never made the whole route faster."""
 ROWS_PER_PIECE = 2048
-"""Rows of COPY that are compressed or decoded at once, some 600 KB of buildings."""
+"""The number of rows of COPY that are compressed or decoded at once, about 600 KB of buildings."""
 ROWS_PER_GROUP = 50_000
 READ_BYTES = 1 << 20
 
@@ -55,9 +55,9 @@ class Route:
 
 
 def csv_gzip(servers: Servers, directory: Path, parallel: int) -> None:
-    """COPY to CSV, compressed in threads as it arrives, and distributed over `parallel` files.
+    """COPY to CSV, compress it in threads as it arrives, and distribute it over `parallel` files.
 
-    A gzip file may have many members. Each holds whole rows and is made by one thread, which is what pigz does.
+    A gzip file may have many members. Each holds whole rows and is compressed by one thread, as pigz does.
     """
     with (
         clients.open_psycopg(servers.postgres) as connection,
@@ -87,7 +87,7 @@ def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: in
 
 
 def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> None:
-    """ClickHouse copies the table through its PostgreSQL engine, then several queries dump parts of the copy.
+    """Copy the table to ClickHouse through its PostgreSQL engine, then dump parts of the copy in several queries.
 
     Each dump is a LIMIT with an OFFSET, as published. It uses one thread: with more, the order of a Log table would
     differ between dumps, and rows would be missing or duplicated.
@@ -112,13 +112,13 @@ def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> N
 
 
 def clickhouse_direct(servers: Servers, directory: Path, _: int) -> None:
-    """ClickHouse reads the table through its PostgreSQL engine and writes Parquet: one stream, no copy."""
+    """Read the table through ClickHouse's PostgreSQL engine as Parquet, in one stream without a copy."""
     with _reachable():
         dump(servers.clickhouse, f"SELECT * FROM {remote(servers.postgres)}", directory / "part0000.parquet")
 
 
 def remote(server: PostgresServer) -> str:
-    """Return the table function by which ClickHouse reads the PostgreSQL table, with address and login."""
+    """Return the table function that reads the PostgreSQL table in ClickHouse, with address and login."""
     values = (f"{server.host}:{server.port}", server.database, SOURCE.name, server.user, server.password)
     return f"postgresql({', '.join(map(quote_clickhouse_text, values))})"
 
@@ -140,7 +140,7 @@ def dump(server: ClickHouseServer, query: str, file: Path) -> None:
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Raise UnavailableError where ClickHouse cannot reach PostgreSQL: they may be in different networks."""
+    """Raise UnavailableError when ClickHouse cannot reach PostgreSQL, as from another network."""
     try:
         yield
     except (clients.QueryError, ServerError) as error:
@@ -153,7 +153,7 @@ def _reachable() -> Iterator[None]:
 
 
 def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
-    """DuckDB scans ranges of pages over several connections and writes one file per thread."""
+    """Scan ranges of pages with DuckDB over several connections, and write one file per thread."""
     with clients.open_duckdb(servers.postgres) as connection:
         connection.execute(f"SET threads = {parallel}")
         connection.execute(
@@ -163,7 +163,7 @@ def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
 
 
 def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
-    """ADBC reads ranges of pages in one snapshot, with one connection and one file per range; pyarrow writes."""
+    """Read ranges of pages with ADBC in one snapshot, with one connection and one file of pyarrow per range."""
     with ExitStack() as stack:
         connections = [stack.enter_context(clients.open_adbc(servers.postgres)) for _ in range(parallel)]
         cursors = [stack.enter_context(connection.cursor()) for connection in connections]
@@ -188,7 +188,7 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
 
 
 def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
-    """Binary COPY, decoded by compiled loops as it arrives (the fastest reader of notebook 02); pyarrow writes."""
+    """Decode binary COPY with compiled loops as the fastest reader of notebook 02 does, and write it with pyarrow."""
     decoder = CopyDecoder(SOURCE)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -213,7 +213,7 @@ def write_parquet(batches: Iterator[pa.RecordBatch], file: Path) -> None:
 
 
 def pg_parquet(servers: Servers, directory: Path, _: int) -> None:
-    """The server encodes Parquet; the client writes what arrives to a file."""
+    """Encode Parquet on the server, and write it to a file as it arrives."""
     query = f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT parquet, COMPRESSION '{CODEC}')"
     with (
         clients.open_psycopg_parquet_stream(servers.postgres) as connection,

@@ -1,4 +1,4 @@
-"""From a PostgreSQL table through files into a warehouse: every route into every warehouse, stage by stage."""
+"""Measure every route from a PostgreSQL table through files into every warehouse, stage by stage."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import batched, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from framehaul import servers
 from framehaul.bench import recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.data.equality import content_fingerprint
 from framehaul.servers import Servers
@@ -32,14 +30,14 @@ from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.studies.warehouse.warehouses import Target, opened_clickhouse, opened_duckdb
 
 type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
-"""Open a warehouse with an empty table; at the end of the block the table is dropped.
+"""Opens a warehouse with an empty table; at the end of the block the table is dropped.
 
 Raises UnavailableError, with the remedy, without the warehouse, and ServerError where its table is not ours.
 """
 
 
 def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
-    """Open BigQuery; Google's client, which takes seconds to import, is loaded now."""
+    """Open BigQuery, and import Google's client only now, because that takes seconds."""
     from framehaul.studies.warehouse import bigquery
 
     return bigquery.opened(settings)
@@ -51,12 +49,11 @@ WAREHOUSES: dict[str, Opened] = {
     "bigquery": opened_bigquery,
 }
 """The warehouses by their names in results; the first needs nothing but this machine."""
-FILL_BATCHES = 16
 
 
 @dataclass(frozen=True)
 class Result:
-    """One pass of one route into one warehouse; a missing number is None, never 0."""
+    """A pass of a route into a warehouse; a missing number is None, never 0."""
 
     run_id: str
     route: str
@@ -79,36 +76,31 @@ class Result:
 def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
     """Move the table along every route into every warehouse and return one row per pass.
 
-    `parallel` is how many files, connections or loads may run at once. Raises ValueError for an invalid parameter,
-    ServerError without a server, ResultsError when results/warehouse.csv cannot be written.
+    `parallel` is the maximum number of simultaneous files, connections or loads. Raises ValueError for an invalid
+    parameter, ServerError without a server, ResultsError when results/warehouse.csv cannot be written.
     """
     check(ROWS=(rows, 1), parallel=(parallel, 1))
     schedule, tasks = Rounds(rounds, warmup, seed), [*product(ROUTES, WAREHOUSES)]
-    terms = {"rows": rows, "parallel": parallel, **vars(schedule)}
     with (
-        recording.recording(WAREHOUSE.notebook, WAREHOUSE.results, Result, "route", terms) as recorder,
-        servers.running(recorder.settings) as both,
-        tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name,
+        recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
+        tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
     ):
-        tables, directory = PostgresTables(both.postgres), Path(name) / "files"
-        recorder.expect(len(tasks) * (warmup + rounds))
-        what = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
-        recorder.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+        tables, directory = PostgresTables(both.postgres), Path(temporary) / "files"
+        this_run.expect(len(tasks) * (warmup + rounds))
+        this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
 
         def row(task: tuple[Route, str], number: int, ended: Pass[dict[str, Any]]) -> Result:
             route, warehouse = task
             labels = route.name, route.label, route.origin, warehouse
-            return Result(recorder.run_id, *labels, rows, number, **columns_of(ended))
+            return Result(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
-        record, finished = recorder.passes(row)
+        def name(task: tuple[Route, str]) -> str:
+            return f"{task[0].name} to {task[1]}"
 
         def work(stop: threading.Event) -> None:
             try:
-                move = Move(both, recorder.settings, directory, parallel, rows, fill(tables, rows, seed))
-                in_rounds(
-                    tasks, schedule, move, record, stop=stop, finished=finished, home=directory,
-                    progress=lambda task, _: recorder.progress(f"{task[0].name} to {task[1]}"),
-                )  # fmt: skip
+                move = Move(both, this_run.settings, directory, parallel, rows, fill(tables, rows, seed))
+                this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory)
             finally:
                 tables.drop(SOURCE)
 
@@ -117,17 +109,14 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
 
 def fill(tables: PostgresTables, rows: int, seed: int) -> int:
     """Create the table of buildings on PostgreSQL and return the fingerprint of its rows."""
+    content = buildings.table(rows, seed)
     tables.create(SOURCE)
-    total = 0
-    for part in batched(buildings.batches(rows, seed), FILL_BATCHES):
-        content = pa.Table.from_batches(part)
-        tables.load(SOURCE, content)
-        total += fingerprint(content)
-    return total % 2**64
+    tables.load(SOURCE, content)
+    return fingerprint(content)
 
 
 def fingerprint(content: pa.Table) -> int:
-    """Return the `content_fingerprint` of buildings, which is the same for the same rows in any order."""
+    """Return the `content_fingerprint` of buildings, which does not depend on the order of rows."""
     frame = pl.from_arrow(content.select(buildings.SCHEMA.names).cast(buildings.SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return content_fingerprint(frame)
@@ -135,7 +124,7 @@ def fingerprint(content: pa.Table) -> int:
 
 @dataclass(frozen=True)
 class Move:
-    """One pass along a route into a warehouse, with what all passes have in common."""
+    """A function that makes one pass along a route into a warehouse, with the parameters of all passes."""
 
     servers: Servers
     settings: Settings
@@ -162,10 +151,13 @@ class Move:
                 loaded = time.perf_counter()
                 content = target.content()
             values = {
-                "files": len(files), "file_bytes": sum(file.stat().st_size for file in files),
-                "files_s": made - start, "load_s": loaded - made, "seconds": loaded - start,
+                "files": len(files),
+                "file_bytes": sum(file.stat().st_size for file in files),
+                "files_s": made - start,
+                "load_s": loaded - made,
+                "seconds": loaded - start,
                 "rows_per_s": self.rows / (loaded - start),
-            }  # fmt: skip
+            }
         finally:
             shutil.rmtree(self.directory)
         if content.num_rows != self.rows:

@@ -1,4 +1,4 @@
-"""Warehouses that load files of buildings: a DuckDB file, ClickHouse, and BigQuery (in a module of its own)."""
+"""Warehouses that load files of buildings: a DuckDB file and ClickHouse; `bigquery` has BigQuery."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 from framehaul.techniques.clients import QueryError, connected_duckdb, open_http_client
 
 TABLE = "framehaul_buildings"
-"""The table that files are loaded into; on BigQuery the beginning of its name."""
+"""The name of the table that files are loaded into; on BigQuery, its prefix."""
 COLUMNS = ", ".join(SCHEMA.names)
 PARQUET = ".parquet"
 READ_BYTES = 1 << 20
-"""How much of a file is in memory at once on its way to ClickHouse."""
+"""The size of the pieces in which a file is sent to ClickHouse."""
 
-# A field is NULL when it is empty and not quoted. The columns and the dialect are given: with auto_detect DuckDB would
-# take the end of a line from line breaks within texts: https://duckdb.org/docs/stable/data/csv/overview
+# A field is NULL when it is empty and not quoted. The dialect is given, because auto_detect would take line breaks in
+# texts for ends of lines: https://duckdb.org/docs/stable/data/csv/overview
 DUCKDB_CSV = """auto_detect = false, header = false, compression = 'gzip', delim = ',', quote = '"', escape = '"',
     nullstr = '', allow_quoted_nulls = false, comment = '', new_line = '\\n'"""
 
-# By default a missing column is filled with NULLs, unquoted text is trimmed, \N in it is NULL, and a row of column
-# names is taken for a header: https://clickhouse.com/docs/operations/settings/formats
+# By default missing columns become NULL, unquoted text is trimmed, \N is NULL, and a row of column names is skipped as
+# a header: https://clickhouse.com/docs/operations/settings/formats
 CLICKHOUSE_SETTINGS: dict[str, str | int] = {
     "async_insert": 0,
     "input_format_parquet_allow_missing_columns": 0,
@@ -48,7 +48,7 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
 
 
 class WarehouseError(RuntimeError):
-    """A warehouse could not load a file; the message names the file and has the warehouse's reason."""
+    """A warehouse could not load a file; the message has the file and the warehouse's reason."""
 
 
 class Target(Protocol):
@@ -57,8 +57,8 @@ class Target(Protocol):
     def load(self, files: Sequence[Path], parallel: int) -> None:
         """Load every row of the files exactly once, up to `parallel` files at a time, and commit.
 
-        The files are all gzip CSV or all Parquet, as routes make them. Raises WarehouseError for a file that cannot be
-        loaded; the table may then hold some of the rows.
+        The files are all gzip CSV or all Parquet. Raises WarehouseError for a file that cannot be loaded; the table
+        may then hold some of the rows.
         """
 
     def content(self) -> pa.Table:
@@ -73,7 +73,7 @@ def each_at_once(load: Callable[[Path], None], files: Sequence[Path], parallel: 
 
 @dataclass(frozen=True)
 class DuckDb:
-    """A DuckDB file. A load is one statement in DuckDB's own threads; gzip CSV keeps one thread per file busy."""
+    """A DuckDB file; a load is one statement, which reads gzip CSV with one thread per file."""
 
     connection: duckdb.DuckDBPyConnection
 
@@ -94,13 +94,13 @@ class DuckDb:
 
 @contextmanager
 def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
-    """Open a file in a temporary directory, which is deleted at the end."""
+    """Open a file in a temporary directory, which is deleted at the end of the block."""
     columns = ", ".join(f"{field.name} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-duckdb-") as directory,
         connected_duckdb(Path(directory) / "warehouse.duckdb") as connection,
     ):
-        # Threads need not wait for each other to keep the order of rows.
+        # Without an order of rows, threads do not wait for each other.
         # https://duckdb.org/docs/stable/guides/performance/how_to_tune_workloads
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"CREATE TABLE {TABLE} ({columns})")
@@ -109,7 +109,7 @@ def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
 
 @dataclass(frozen=True)
 class ClickHouse:
-    """A MergeTree table on the server of the other studies. Each file is one INSERT over a connection of its own."""
+    """A MergeTree table on the server of the other studies; each file is one INSERT over its own connection."""
 
     server: ClickHouseServer
 
@@ -138,7 +138,7 @@ class ClickHouse:
 
 @contextmanager
 def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickHouse]:
-    """Create the table, and drop it at the end."""
+    """Create the table, and drop it at the end of the block."""
     tables = ClickHouseTables(servers.clickhouse)
     engine = f"ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'"
     tables.create_as(TABLE, f"CREATE TABLE {TABLE} ({CLICKHOUSE_COLUMNS}) {engine}")
