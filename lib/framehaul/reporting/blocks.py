@@ -1,4 +1,4 @@
-"""The generated tables of README.md, each between two comments."""
+"""Refresh the generated blocks of README.md, each between two comments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ BLOCK = re.compile(
 
 
 def refresh_page(page: Path, contents: Mapping[str, str]) -> None:
-    """Replace the blocks of a page by `contents`; a block without any is left as it is, and so is an equal page."""
+    """Replace the blocks of a page that are in `contents`; write the page only if it changes."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
-        content = contents.get(name, match["content"].strip())
-        return f"<!-- begin {name} (generated) -->\n\n{content.strip()}\n\n<!-- end {name} -->"
+        content = contents.get(name, match["content"]).strip()
+        return f"<!-- begin {name} (generated) -->\n\n{content}\n\n<!-- end {name} -->"
 
     before = page.read_text("utf8")
     if (text := BLOCK.sub(block, before)) != before:
