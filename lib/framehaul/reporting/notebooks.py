@@ -163,7 +163,7 @@ class _Pages:
         self._maker.shutdown()
 
     def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
-        """Export the page of an executed notebook in the thread, which ends before the next kernel measures."""
+        """Export the page of an executed notebook in the thread, while the next kernel starts."""
         self._making.append(self._maker.submit(self._publish, study, values, problem))
 
     def wait(self) -> None:
@@ -227,11 +227,7 @@ def _execute(
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
                 execution_timeout=_patience_seconds(study, values), kernel_manager_class=Kernel, config=kernel,
             )  # fmt: skip
-        except (
-            PapermillException,
-            CellTimeoutError,
-            RuntimeError,
-        ) as error:  # RuntimeError: a kernel died, or never answered
+        except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
     return None
 
