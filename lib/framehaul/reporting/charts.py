@@ -452,30 +452,6 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
         )  # fmt: skip
 
 
-def outcomes(
-    cells: pl.DataFrame,
-    *,
-    name: str,
-    heading: str,
-    x: str,
-    outcome: str,
-    outcomes: dict[str, Outcome],
-    empty: str = "not tried",
-    group: str = "",
-    panel: str = "",
-) -> SVG:
-    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
-
-    Cells have the columns `label` and `origin`; the column `outcome` has keys of `outcomes`. Values of `x` are in order
-    of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map for each
-    value. `heading` is the title, and `empty` explains a place without a cell.
-    """
-    about = dict(cells.select(x, group).iter_rows()) if group else {}
-    values = cells[x].unique(maintain_order=True).to_list()
-    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
-    return shown(outcome_map(cells, heading, x, order, outcome, outcomes, empty, about, panel), name)
-
-
 DARK = 1.1
 """A color is dark if its red, green and blue add up to less."""
 
@@ -489,22 +465,36 @@ class Outcome:
     meaning: str
 
 
-def outcome_map(
-    cells: pl.DataFrame, heading: str, x: str, order: Sequence[str], outcome: str, outcomes: Mapping[str, Outcome],
-    empty: str, about: Mapping[str, str] | None = None, panel: str = "",
-) -> Figure:  # fmt: skip
-    """Return heat maps of techniques and the values of `x` in the given order, one below another.
+def outcomes(
+    cells: pl.DataFrame,
+    *,
+    name: str,
+    heading: str,
+    x: str,
+    outcome: str,
+    outcomes: Mapping[str, Outcome],
+    empty: str = "not tried",
+    group: str = "",
+    panel: str = "",
+) -> SVG:
+    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
 
-    `about` has the group of each value. In a single map with more values than techniques, techniques are across.
+    Cells have the columns `label` and `origin`; the column `outcome` has keys of `outcomes`. Values of `x` are in order
+    of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map for each
+    value; a single map has the techniques across if there are more values of `x`. `heading` is the title, and `empty`
+    explains a place without a cell.
     """
+    about = dict(cells.select(x, group).iter_rows()) if group else {}
+    values = cells[x].unique(maintain_order=True).to_list()
+    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
     parts = _panels(cells, panel)
     techniques = [dict(part.select("label", "origin").iter_rows()) for _, part in parts]
     turned = not panel and len(order) > len(techniques[0])
-    borders = [at for at in range(1, len(order)) if about and about[order[at]] != about[order[at - 1]]]
+    borders = [at for at in range(1, len(order)) if group and about[order[at]] != about[order[at - 1]]]
     lines = [len(order) if turned else len(origins) for origins in techniques]
-    names = 0.066 * max(map(len, [*techniques[0]] if turned else order), default=0)
+    words = 0.066 * max(map(len, [*techniques[0]] if turned else order), default=0)
     height = 1.2 + 0.17 * sum(lines)
-    height = height + 0.4 * len(parts) + 2 * names if panel else height + names
+    height = height + 0.4 * len(parts) + 2 * words if panel else height + words
     with panels(len(parts), height=height, heights=lines if panel else None) as (figure, drawn):
         for axes, (text, part), origins in zip(drawn, parts, techniques, strict=True):
             columns = ["label", x] if turned else [x, "label"]
@@ -539,7 +529,7 @@ def outcome_map(
             title=f"{heading}; names {', '.join(inks)}" if inks else heading,
             title_fontproperties={"weight": "bold", "size": 10},
         )  # fmt: skip
-    return figure
+    return shown(figure, name)
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:

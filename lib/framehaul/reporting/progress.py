@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -177,9 +177,11 @@ def duration(seconds: float) -> str:
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Write the output of the block into a file as well, each line with the time of day before it."""
-    with path.open("w", encoding="utf8") as file, ExitStack() as stack:
-        stack.enter_context(redirect_stdout(_Both(sys.stdout, file)))
-        stack.enter_context(redirect_stderr(_Both(sys.stderr, file)))
+    with (
+        path.open("w", buffering=1, encoding="utf8") as file,
+        redirect_stdout(_Both(sys.stdout, file)),
+        redirect_stderr(_Both(sys.stderr, file)),
+    ):
         yield
 
 
@@ -213,8 +215,6 @@ class _Both(io.TextIOBase):
 
     def flush(self) -> None:
         self._terminal.flush()
-        if not self._log.closed:
-            self._log.flush()
 
     def isatty(self) -> bool:
         return self._terminal.isatty()
