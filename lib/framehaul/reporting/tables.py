@@ -163,7 +163,7 @@ def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str)
     if isinstance(kind, pl.List):
         form = _joined
     elif kind == pl.Boolean:
-        form = _yes
+        form = {True: "yes", False: ""}.__getitem__
 
     def text(row: Row) -> str:
         value, low, high, rounds = (row.get(field) for field in (name, *(f"{name}_{end}" for end in ENDS)))
@@ -179,10 +179,6 @@ def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str)
 
 def _joined(values: Iterable[object]) -> str:
     return "; ".join(map(str, values))
-
-
-def _yes(value: object) -> str:
-    return "yes" if value else ""
 
 
 def heading_and_form(name: str, otherwise: Form = "{:,.3g}".format) -> tuple[str, Form]:
