@@ -25,7 +25,7 @@ from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting import blocks, index, lanes, pages, progress
+from framehaul.reporting import index, lanes, pages, progress
 from framehaul.servers.embedded import LOCK_OF_A_RUN
 from framehaul.settings import PROJECT, Settings
 
@@ -243,7 +243,7 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
         notebook.replace(reports / notebook.name)
         if reports.parent == PROJECT and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
-            blocks.refresh_page(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
+            pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
 
 
 def _unfinished(study: Study, reports: Path, ending: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ OWN_STYLE = re.compile(r"<style>[^<]*</style>(?=\s*<(?:table class=\"framehaul|d
 """The style of a table or of code in a notebook; a page has it in its stylesheet."""
 README = "readme-"
 """The prefix of tags of cells whose tables are blocks of README.md."""
+BLOCK = re.compile(r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->", re.DOTALL)
+"""A generated block of README.md."""
 
 
 def export(notebook: Path, page: Path) -> None:
@@ -111,6 +114,19 @@ def readme_blocks(notebook: Path) -> dict[str, str]:
     return {
         tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in tags if tag.startswith(README)
     }
+
+
+def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:
+    """Replace the blocks of a page that are in `contents`; write the page only if it changes."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        content = contents.get(name, match["content"]).strip()
+        return f"<!-- begin {name} (generated) -->\n\n{content}\n\n<!-- end {name} -->"
+
+    before = page.read_text("utf8")
+    if (text := BLOCK.sub(block, before)) != before:
+        page.write_text(text, "utf8")
 
 
 def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
