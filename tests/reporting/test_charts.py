@@ -75,15 +75,19 @@ def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Pa
 
 
 @pytest.mark.parametrize("asked", [2, 30])
-def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked: int) -> None:
+def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(
+    asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "shown", lambda figure, _: figure)
     names = [f"case {number}" for number in range(asked)]
     cells = pl.DataFrame([
-        {"label": f"{LONG} {technique}", "origin": origin, "case": name, "outcome": "silent"}
+        {"label": f"{LONG} {technique}", "origin": origin, "case": name, "half": half, "outcome": "silent"}
         for technique, origin in (("old", "published"), ("new", "beyond"), ("newer", "beyond"))
-        for name in names
+        for name, half in zip(names, "a" * (asked // 2) + "b" * (asked // 2), strict=True)
     ])  # fmt: skip
-    half = dict.fromkeys(names, "a") | dict.fromkeys(names[asked // 2 :], "b")
-    figure = charts.outcome_map(cells, "heading", "case", names, "outcome", OUTCOMES, "not tried", about=half)
+    figure: Any = charts.outcomes(
+        cells, name="x", heading="heading", x="case", outcome="outcome", outcomes=OUTCOMES, group="half"
+    )
     assert_nothing_is_cut(figure)
     (axes,) = figure.axes
     down = [text.get_text() for text in axes.get_yticklabels()]
@@ -100,4 +104,4 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked
 def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
     cells = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"]})
     with pytest.raises(KeyError, match="unheard of"):
-        charts.outcome_map(cells, "heading", "case", ["a"], "outcome", OUTCOMES, "not tried")
+        charts.outcomes(cells, name="x", heading="heading", x="case", outcome="outcome", outcomes=OUTCOMES)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -20,9 +21,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from framehaul import collected
 from framehaul.bench import committed, store
 from framehaul.bench.store import Writer
-from framehaul.reporting import index, pages
+from framehaul.reporting import index, pages, tables
 from framehaul.reporting.index import Entry
-from framehaul.reporting.tables import UNSTABLE, Listing, words
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS
@@ -223,9 +223,10 @@ def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) 
 @browsed
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: Path, width: int) -> None:
-    rows = [{"name": f"x{n}", "wide": "x" * 40, "status": "ok", "unstable": True} for n in range(29, -1, -1)]
-    columns = [words("name", "name"), *(words(f"column {at}", "wide") for at in range(12)), UNSTABLE]
-    wide = Listing(columns, rows)._repr_html_()
+    names = [f"x{n}" for n in range(29, -1, -1)]
+    columns = {"name": names} | {f"column {at}": ["x" * 40] * len(names) for at in range(13)}
+    table: Any = tables.show(pl.DataFrame(columns))
+    wide = table._repr_html_()
     v4, text = nbformat.v4, "Some words, and [a link](16_noise.ipynb#x) among them."
     shown = v4.new_output("display_data", {"text/html": wide}), v4.new_output("stream", text="long " * 80)
     code = v4.new_code_cell(f"print('{'long ' * 80}')", outputs=[*shown])

@@ -43,7 +43,7 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
 def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
     """Run them beside each other; gives their names as they ended well."""
     ended: list[str] = []
-    lanes.beside(
+    lanes.in_parallel(
         [(study, {}) for study in studies], lambda study, _, __, ___: work(study),
         lambda study, _, __: ended.append(study.notebook),
     )  # fmt: skip

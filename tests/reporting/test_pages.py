@@ -14,7 +14,7 @@ from framehaul.bench import statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, index, pages, tables
-from framehaul.reporting.tables import SORTABLE_ROWS, Listing, words
+from framehaul.reporting.tables import SORTABLE_ROWS
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import named
@@ -121,11 +121,9 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
     with pytest.raises(ReportError, match=r"example\.org"):
         page_of(tmp_path / "refused.html", markdown('# x\n<img src="https://example.org/a.png">'))
     assert not (tmp_path / "refused.html").exists()
-    rows = [{"name": str(n), "status": "ok"} for n in range(SORTABLE_ROWS + 1)]
-    table = Listing([words("name", "name")], rows)._repr_html_()
-    cell = nbformat.v4.new_code_cell(
-        "table", outputs=[nbformat.v4.new_output("display_data", {"text/html": table})]
-    )  # fmt: skip
+    table: Any = tables.show(pl.DataFrame({"name": [str(n) for n in range(SORTABLE_ROWS + 1)]}))
+    output = nbformat.v4.new_output("display_data", {"text/html": table._repr_html_()})
+    cell = nbformat.v4.new_code_cell("table", outputs=[output])
     page_of(tmp_path / "x.html", markdown("# x\n## y"), cell)
     index.write(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
     for name in ("x.html", "index.html"):

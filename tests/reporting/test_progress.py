@@ -53,7 +53,7 @@ def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
     capsys.readouterr()
     with plan(tmp_path) as made:
         assert [study.number for study, _ in made.left] == ["05"]
-    assert "goes on where an interrupted run ended: 01_postgres_write 02_postgres_read" in capsys.readouterr().out
+    assert "resumes an interrupted run, which finished 01_postgres_write 02_postgres_read" in capsys.readouterr().out
     assert len(plan(tmp_path, fresh=True).left) == 3
     assert len(plan(tmp_path, "01 02 03").left) == 3, "another selection is another run"
     (tmp_path / "results" / "run.partial.json").write_text('{"finished": ["01_')

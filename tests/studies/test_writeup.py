@@ -15,7 +15,6 @@ import pytest
 from framehaul.bench import committed
 from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
-from framehaul.reporting.blocks import BLOCK
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
 
@@ -95,7 +94,7 @@ def test_a_page_has_all_that_stands_in_its_notebook(study: Study) -> None:
 
 def blocks_of(page: Path) -> dict[str, str]:
     """Return the generated blocks of a page."""
-    return {match["name"]: match["content"].strip() for match in BLOCK.finditer(page.read_text("utf8"))}
+    return {match["name"]: match["content"].strip() for match in pages.BLOCK.finditer(page.read_text("utf8"))}
 
 
 def test_the_front_page_has_the_tables_of_the_summary() -> None:

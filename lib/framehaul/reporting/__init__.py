@@ -1,1 +1,1 @@
-"""What a reader sees: tables, figures, pages, and the execution of notebooks."""
+"""Tables, figures and pages, and the execution of notebooks."""

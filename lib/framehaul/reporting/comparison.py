@@ -1,90 +1,76 @@
-"""A comparison of two runs as Markdown, which a terminal shows as well, or CSV."""
+"""Render a comparison of two runs as Markdown, which is legible in a terminal too, or as CSV."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from typing import Literal, get_args
 
-import polars as pl
-
 from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
-from framehaul.reporting.tables import Column, Listing, Row, thousands, where, words
+from framehaul.reporting.tables import Row, markdown_table, thousands
+from framehaul.reporting.versions import machine_text
+from framehaul.techniques.registry import DATABASES
 
 Format = Literal["markdown", "csv"]
+HEADER = ("verdict", "study", "direction", "technique", "rows", "A rows/s", "B rows/s", "B/A (interval)", "why")
+NUMERIC = [name in ("rows", "A rows/s", "B rows/s", "B/A (interval)") for name in HEADER]
 
 
 def render(comparison: Comparison, form: Format = "markdown") -> str:
-    """A comparison as Markdown, or its rows as CSV."""
+    """Return a comparison as Markdown, or its rows as CSV."""
     if form == "csv":
         return comparison.rows.write_csv()
-    table = listing(comparison.rows)
-    head = [
-        f"- {name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))
-    ] + [f"- WARNING: {text}" for text in comparison.warnings]  # fmt: skip
+    head = [f"- {name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))]
+    head += [f"- WARNING: {text}" for text in comparison.warnings]
     if comparison.changes:
         head.append(f"- changed: {', '.join(comparison.changes)}")
-    return "\n".join([*head, "", str(table), "", *(f"- {line}" for line in sums(comparison))])
+    table = markdown_table(HEADER, map(_cells, comparison.rows.to_dicts()), NUMERIC)
+    return "\n".join([*head, "", table, "", *(f"- {line}" for line in _totals(comparison))])
 
 
-def listing(rows: pl.DataFrame) -> Listing:
-    """The rows of a comparison."""
-
-    def speed(run: str) -> Callable[[Row], str | None]:
-        median, spread = f"median_rows_per_s{run}", (f"min_rows_per_s{run}", f"max_rows_per_s{run}")
-        return lambda row: (
-            None if row[median] is None
-            else f"{thousands(row[median])} ({' to '.join(thousands(row[name]) for name in spread)})"
-        )  # fmt: skip
-
-    return Listing(
-        [
-            words("verdict", "verdict"),
-            words("study", lambda row: row["notebook"][:2]),
-            words("direction", where),
-            words("technique", "technique"),
-            Column("rows", "rows", "{:,}"),
-            Column("A rows/s", speed("")),
-            Column("B rows/s", speed("_b")),
-            Column("B/A (interval)", _ratio),
-            words("why", "why", lambda text: textwrap.shorten(text, 100, placeholder=" ...")),
-        ],
-        rows,
-    )
+def _cells(row: Row) -> list[str]:
+    return [
+        row["verdict"],
+        row["notebook"][:2],
+        f"{DATABASES[row['database']]} {row['direction']}",
+        row["technique"],
+        f"{row['rows']:,}",
+        _speed(row, ""),
+        _speed(row, "_b"),
+        _ratio(row),
+        textwrap.shorten(row["why"] or "", 100, placeholder=" ..."),
+    ]
 
 
-def sums(comparison: Comparison) -> list[str]:
-    """What all rows come to, and by which rule."""
+def _speed(row: Row, run: str) -> str:
+    median, slowest, fastest = (row[f"{name}_rows_per_s{run}"] for name in ("median", "min", "max"))
+    return "" if median is None else f"{thousands(median)} ({thousands(slowest)} to {thousands(fastest)})"
+
+
+def _ratio(row: Row) -> str:
+    if row["ratio"] is None:
+        return ""
+    ends = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if row["ratio_low"] is not None else ""
+    return f"{row['ratio']:.2f}x{ends}"
+
+
+def _totals(comparison: Comparison) -> list[str]:
+    """Return the numbers of verdicts, and the rule behind them."""
     counts = ", ".join(f"{comparison.count(verdict)} {verdict}" for verdict in get_args(Verdict))
     lines = [f"{len(comparison.rows)} in all: {counts}"]
     if comparison.drift is not None:
         lines.append(f"median ratio of all: {comparison.drift:.2f}x; far from 1 the machine itself has changed")
     if comparison.compared:
         lines.append(
-            "slower: every pass of B is below every pass of A, by more than passes scatter: of twenty comparisons in "
-            "which nothing differs one marks anything; intervals are of 95%"
+            "slower: every pass of B is below every pass of A, by more than passes scatter. Of twenty comparisons of "
+            "equal runs, one marks anything. Intervals are of 95%"
         )
     else:
         lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")
     return lines
 
 
-def _ratio(row: Row) -> str | None:
-    if row["ratio"] is None:
-        return None
-    ends = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if row["ratio_low"] is not None else ""
-    return f"{row['ratio']:.2f}x{ends}"
-
-
 def _made(run: Run) -> str:
-    """When and where a run was made."""
-    machine = run.metadata.get("machine")
-    started = sorted(
-        run_metadata["started"]
-        for name, run_metadata in run.metadata["runs"].items()
-        if name in set(run.passes["notebook"])
-    )
-    where = (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"
-    )
-    return f"{started[-1] if started else 'date not known'}, {where}"
+    """Return the date and the machine of a run."""
+    notebooks = {*run.passes["notebook"]} & {*run.metadata["runs"]}
+    started = max((run.metadata["runs"][name]["started"] for name in notebooks), default="date not known")
+    return f"{started}, machine: {machine_text(run.metadata.get('machine', {}))}"

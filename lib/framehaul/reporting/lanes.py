@@ -1,4 +1,4 @@
-"""Notebooks beside each other, where none takes a time that the others would change."""
+"""Run notebooks in parallel if that changes no measured time."""
 
 from __future__ import annotations
 
@@ -18,44 +18,46 @@ from framehaul.reporting.progress import Lines
 from framehaul.settings import Preset
 
 LANES = 3
-"""One more than most machines have cores: each waits for servers now and then."""
+"""The number of notebooks at once: one more than the cores of most machines, since notebooks also wait."""
 PATIENCE_SECONDS = 20
-"""How long a kernel that is interrupted may take to put away what it has on servers."""
+"""The time that an interrupted kernel has to clean up its tables."""
 
 type Pair = tuple[Study, dict[str, Any]]
 type Servers = Mapping[str, str]
-"""The variables of the environment by which a kernel finds its servers."""
-
+"""The environment variables by which a kernel finds its servers."""
 
 SHARED: Sequence[Servers] = ({},) * LANES
-"""The same servers for all lanes."""
+"""The servers of each lane, if all lanes share them."""
 
 
 def stages(left: Sequence[Pair], preset: Preset, *, apart: bool = False) -> list[list[Pair]]:
-    """Notebooks in the order they run in, those together that may run beside each other.
+    """Return the notebooks in order; the notebooks of a stage may run in parallel.
 
-    A `smoke` run takes no time that anybody compares. Its lanes may have servers each: then they are `apart`.
+    In a `smoke` run most may, because nobody compares its times, and all may if lanes have servers of their own
+    (`apart`).
     """
 
-    def together(at_pair: tuple[int, Pair]) -> str | int:
+    def stage(at_pair: tuple[int, Pair]) -> str | int:
         at, (study, _) = at_pair
         if study.only_reads:
-            # Elsewhere the same one may come again: it sums up what is there by then.
-            return "what only reads" if preset == "smoke" else at
-        beside_others = study.untimed or (preset == "smoke" and (apart or not study.alone))
-        return "beside others" if beside_others else at
+            # Other runs may have the same notebook twice: each time it summarizes the results so far.
+            return "only reads" if preset == "smoke" else at
+        return "parallel" if study.untimed or (preset == "smoke" and (apart or not study.alone)) else at
 
-    return [[pair for _, pair in pairs] for _, pairs in groupby(enumerate(left), together)]
+    return [[pair for _, pair in pairs] for _, pairs in groupby(enumerate(left), stage)]
 
 
-def beside[T](
-    stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], Lines, Servers], T],
-    then: Callable[[Study, dict[str, Any], T], object], servers: Sequence[Servers] = SHARED,
-) -> None:  # fmt: skip
-    """Execute the notebooks of a stage, one a lane at a time, but none beside another that holds the same table.
+def in_parallel[T](
+    stage: Sequence[Pair],
+    execute: Callable[[Study, dict[str, Any], Lines, Servers], T],
+    then: Callable[[Study, dict[str, Any], T], object],
+    servers: Sequence[Servers] = SHARED,
+) -> None:
+    """Execute the notebooks of a stage, one at a time in each lane, and none while another uses the same table.
 
-    `servers` has those of each lane. `execute` gets where to print, and the servers of its lane. An interrupt, or what
-    one raises, ends the others, too, and is raised when they have ended; `then` is not called for those.
+    `servers` has the servers of each lane. `execute` gets a stream for its output and the servers of its lane; `then`
+    gets its result. An interrupt or an exception ends the other notebooks too, and is raised when they have ended;
+    `then` is not called for those.
     """
     waiting, ended, stopped = list(stage), threading.Condition(), threading.Event()
     held = {id(each): set[str]() for each in servers}
@@ -70,7 +72,7 @@ def beside[T](
                 if not waiting:
                     return
                 free = [pair for pair in waiting if not taken.intersection(pair[0].holds)]
-                # Who waits for others' tables cannot begin at any time, and what takes long is not left for the end.
+                # First the notebooks that use the most tables, which can begin least often, and of these the longest.
                 study, values = max(free, key=lambda pair: (shared and len(pair[0].holds), pair[0].seconds))
                 waiting.remove((study, values))
                 taken.update(study.holds)
@@ -87,7 +89,7 @@ def beside[T](
         lanes = [pool.submit(lane, own) for own in servers[: len(stage)]]
         try:
             while not all(one.done() for one in lanes):
-                # Not for ever: Polars' handler of SIGINT has system calls restarted, so that an interrupt ends no wait.
+                # A timeout is needed: Polars' handler of SIGINT restarts system calls, so no interrupt ends a wait.
                 for one in wait(lanes, 0.2, "FIRST_EXCEPTION").done:
                     one.result()
         except BaseException:
@@ -95,19 +97,19 @@ def beside[T](
             with ended:
                 waiting.clear()
                 ended.notify_all()
-            # Kernels have sessions of their own, so that Ctrl-C reaches this process alone.
+            # Kernels have their own sessions, so Ctrl-C does not reach them.
             _interrupt_kernels(until=lambda: all(one.done() for one in lanes))
             raise
 
 
 def named(name: str) -> Lines:
-    """What prints whole lines with a name before each."""
+    """Return a stream that prints whole lines with a name before each."""
     return Lines(lambda line: sys.stdout.write(f"{name} {line}\n"))
 
 
 def _interrupt_kernels(until: Callable[[], bool]) -> None:
-    """Interrupt each kernel of this process once, those too that are about to start; kill what does not end."""
-    told, began = set[int](), time.monotonic()
+    """Interrupt each kernel of this process once, including kernels that are starting; kill kernels that do not end."""
+    interrupted, began = set[int](), time.monotonic()
     while not until():
         for kernel in psutil.Process().children():
             try:
@@ -115,8 +117,8 @@ def _interrupt_kernels(until: Callable[[], bool]) -> None:
                     continue
                 if time.monotonic() - began > PATIENCE_SECONDS:
                     kernel.kill()
-                elif kernel.pid not in told:
-                    told.add(kernel.pid)
+                elif kernel.pid not in interrupted:
+                    interrupted.add(kernel.pid)
                     kernel.send_signal(signal.SIGINT)
             except psutil.NoSuchProcess:
                 continue

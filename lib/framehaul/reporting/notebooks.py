@@ -1,4 +1,4 @@
-"""Execute notebooks headlessly against servers, keep what fails apart, and make the reports."""
+"""Execute notebooks headlessly with servers, and export their pages; pages of failed runs are kept apart."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting import blocks, index, lanes, pages, progress
+from framehaul.reporting import index, lanes, pages, progress
 from framehaul.servers.embedded import LOCK_OF_A_RUN
 from framehaul.settings import PROJECT, Settings
 
 type Collect = Callable[[Path], Mapping[str, Any]]
 LONGEST_FOR_SOCKETS = 70
+"""The bytes of a directory's path that leave room for the names of sockets."""
 LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
-"""A cell counts as hung when it takes longer than this, and than rows take that move so slowly."""
+"""The timeout of a cell, plus the time of its rows at this speed."""
 
 
 def run(
     chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study], collect: Collect
 ) -> bool:
-    """Execute the notebooks of studies, each with its parameters, and write their reports under `settings.out`.
+    """Execute the notebooks of studies with these parameters, and write their pages under `settings.out`.
 
-    False when something failed. The index leads to the pages of all that are `known`, and shows what `collect` finds
-    in the results directory.
+    Returns False if anything failed. The index has the pages of all `known` studies, and the results that `collect`
+    returns for the results directory.
 
-    Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
+    Raises ServerError if the servers cannot be started and SettingsError if OUT cannot be written.
     """
     reports = settings.out / "reports"
     try:
@@ -55,14 +56,14 @@ def run(
     except OSError as error:
         raise SettingsError(f"OUT={settings.out}: {error.strerror}; choose a directory that can be written") from error
 
-    # The kernels find servers and output as this process does; nothing of it stands in a notebook.
+    # Kernels find servers and output by the environment, so that notebooks contain neither.
     os.environ["FRAMEHAUL_OUT"] = str(settings.out)
     os.environ["FRAMEHAUL_SERVERS"] = settings.servers
     os.environ["FRAMEHAUL_STATE_DIR"] = str(settings.state_dir)
     if settings.data is not None:
         os.environ["FRAMEHAUL_DATA"] = str(settings.data)
     os.environ["FRAMEHAUL_REUSE"] = str(int(settings.reuse))
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's of the same name
 
     with (
         progress.logged(reports / "run.log"), progress.Plan(chosen, settings) as plan, contextlib.chdir(PROJECT),
@@ -77,13 +78,14 @@ def run(
 
         of_each: list[lanes.Servers] = []
         if not settings.reuse and not all(study.only_reads for study, _ in plan.left):
-            with plan.preparing("starting the servers"):
+            print("starting the servers", flush=True)
+            with plan.timed("starting the servers"):
                 stack.enter_context(servers.running(settings))
                 stack.enter_context(_alone(settings.state_dir))
                 of_each = _servers_of_lanes(plan.left, settings, stack)
         for stage in lanes.stages(plan.left, settings.preset, apart=bool(of_each)):
             if len(stage) > 1:
-                lanes.beside(stage, execute, made.publish, of_each or lanes.SHARED)
+                lanes.in_parallel(stage, execute, made.publish, of_each or lanes.SHARED)
             else:
                 made.publish(*stage[0], execute(*stage[0], sys.stdout, {}))
         made.wait()
@@ -95,9 +97,9 @@ def run(
 
 @contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
-    """No other run has these servers while the block lasts.
+    """Keep other runs from using these servers within the block.
 
-    Raises ServerError where one has: two would write into the same tables, and measure each other.
+    Raises ServerError if another run uses them: both would write into the same tables, and disturb each other.
     """
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     with (state_dir / LOCK_OF_A_RUN).open("a+") as lock:
@@ -106,8 +108,8 @@ def _alone(state_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise ServerError(
-                f"another run (process {lock.read()}) has the servers of {state_dir}, and two would write into the "
-                "same tables; wait until it ends, or give this one FRAMEHAUL_STATE_DIR=... of its own"
+                f"another run (process {lock.read()}) has the servers of {state_dir}, and both would write into the "
+                "same tables; wait until it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -116,27 +118,22 @@ def _alone(state_dir: Path) -> Iterator[None]:
 
 
 def _servers_of_lanes(left: Sequence[lanes.Pair], settings: Settings, stack: ExitStack) -> list[lanes.Servers]:
-    """Servers for each lane of a smoke run, which the stack ends, so that none waits for a table; else none."""
+    """Start servers for each lane of a smoke run, so that none waits for a table; return no servers otherwise."""
     if settings.preset != "smoke" or settings.servers != "embedded":
         return []
     stages = lanes.stages(left, settings.preset, apart=True)
     most = max(len(stage) for stage in stages if not stage[0][0].only_reads)
     try:
-        return [{}, *(stack.enter_context(_further_servers(settings)) for _ in lanes.SHARED[1:most])]
+        homes = [stack.enter_context(servers.running_apart(settings, "lane")) for _ in lanes.SHARED[1:most]]
     except (ServerError, OSError) as error:
         print(f"one pair of servers for all notebooks: no other could be started ({error})", flush=True)
         return []
-
-
-@contextmanager
-def _further_servers(settings: Settings) -> Iterator[lanes.Servers]:
-    """Servers beside those of a run for as long as the block lasts, and how a kernel finds them."""
-    with servers.running_apart(settings, "lane") as home:
-        yield {"FRAMEHAUL_STATE_DIR": str(home), "FRAMEHAUL_POSTGRES_PORT": "", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": ""}
+    free_ports = {"FRAMEHAUL_POSTGRES_PORT": "", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": ""}
+    return [{}, *({"FRAMEHAUL_STATE_DIR": str(home)} | free_ports for home in homes)]
 
 
 class Kernel(AsyncKernelManager):
-    """A kernel with this process's environment, but for some variables."""
+    """A kernel with the environment of this process, in which `variables` replace others."""
 
     variables = Dict(config=True)
 
@@ -147,16 +144,16 @@ class Kernel(AsyncKernelManager):
 
 
 class _Pages:
-    """The pages of a run and the index that leads to them, which grow as notebooks end: who waits can read them."""
+    """The pages and the index of a run, which are written in a thread as notebooks end."""
 
     def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan, collect: Collect) -> None:
         self._reports, self._known, self._plan, self._collect = reports, known, plan, collect
         self._maker, self._making = ThreadPoolExecutor(1, "framehaul-pages"), list[Future[None]]()
         self.problems: dict[str, str] = {}
-        """What went wrong, by notebook."""
+        """The error of each notebook that failed."""
 
     def __enter__(self) -> Self:
-        # There at once; with all results, which take seconds to collect, while the servers start.
+        # An index is there at once; its results, which take seconds to collect, follow while the servers start.
         if not (self._reports / "index.html").exists():
             self._refresh_index(measured=False)
         self._making.append(self._maker.submit(self._refresh_index))
@@ -166,18 +163,18 @@ class _Pages:
         self._maker.shutdown()
 
     def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
-        """Make the page of an executed notebook, beside the next one: its kernel takes longer until it measures."""
+        """Export the page of an executed notebook in the thread, while the next kernel starts."""
         self._making.append(self._maker.submit(self._publish, study, values, problem))
 
     def wait(self) -> None:
-        """Until all pages are made; raises what kept one from it."""
+        """Wait until all pages are written; raise the exception of a page that is not."""
         for page in self._making:
             page.result()
         self._make_index({})
 
     def _publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
         try:
-            with self._plan.exporting(study):
+            with self._plan.timed("page", study.notebook):
                 _make_page(study, self._reports, problem)
             problem = problem or _failures(study, self._reports.parent / "results", values)
             self.problems.pop(study.notebook, None)
@@ -186,30 +183,30 @@ class _Pages:
             else:
                 self._plan.finished(study)
         finally:
-            if sum(not page.done() for page in self._making) == 1:  # else who comes next makes it
+            if sum(not page.done() for page in self._making) == 1:  # otherwise the next page refreshes it
                 self._refresh_index()
 
     def _refresh_index(self, *, measured: bool = True) -> None:
-        # What an older run left may be damaged, and keeps nobody.
+        # Results of an older run may be damaged, which must not end this run.
         with contextlib.suppress(ResultsError):
             self._make_index(self._plan.coming, measured=measured)
 
     def _make_index(self, coming: Mapping[str, str], *, measured: bool = True) -> None:
-        """One line per notebook that has a page, or that failed, or is among those to come, with a word on when."""
+        """Write the index, with an entry for each notebook that has a page or will run, at the time in `coming`."""
         entries: list[index.Entry] = []
         results, headlines = self._reports.parent / "results", []
         for study in self._known:
             name = study.notebook
             crashed = (self._reports / "failed" / f"{name}.html").exists() and name in self.problems
             link = f"failed/{name}.html" if crashed else f"{name}.html"
-            when, there = coming.get(name, ""), (self._reports / link).exists()
-            if there or when:
+            when = coming.get(name, "")
+            link = link if (self._reports / link).exists() else ""
+            if link or when:
                 title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-                link = link if there else ""
                 entries.append(index.Entry(name, title, study.question, link, self.problems.get(name), when))
             if study.headline:
                 headlines.append(pages.shown_by(self._reports / f"{name}.ipynb", study.headline, "text/html"))
-        # What has something to say at the top comes first below it as well.
+        # Notebooks with a headline come first.
         first = {study.notebook for study in self._known if study.headline}
         entries.sort(key=lambda entry: entry.name not in first)
         metadata = store.read_metadata(results)
@@ -219,10 +216,10 @@ class _Pages:
 def _execute(
     study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO, own: lanes.Servers
 ) -> str | None:
-    """Execute one notebook, into `reports/failed` as yet; what went wrong, or None."""
+    """Execute a notebook, at first into `reports/failed`; return its error or None."""
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=_for_sockets(), ignore_cleanup_errors=True) as sockets:
-        # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
-        # them behind.
+        # Unix sockets: over TCP any account of this machine could try to talk to the kernel. A killed kernel leaves
+        # its sockets, so errors of cleaning up are ignored.
         kernel = Config({"Kernel": {"transport": "ipc", "ip": f"{sockets}/kernel", "variables": dict(own)}})
         try:
             papermill.execute_notebook(
@@ -230,13 +227,13 @@ def _execute(
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
                 execution_timeout=_patience_seconds(study, values), kernel_manager_class=Kernel, config=kernel,
             )  # fmt: skip
-        except (PapermillException, CellTimeoutError, RuntimeError) as error:  # a kernel that dies, or never answers
+        except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
     return None
 
 
 def _make_page(study: Study, reports: Path, problem: str | None) -> None:
-    """Export an executed notebook; it replaces an earlier page only if nothing went wrong."""
+    """Export an executed notebook; it replaces an earlier page only if it did not fail."""
     notebook, failed = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
     _strip_paths(notebook)
     pages.export(notebook, reports / failed.name if problem is None else failed)
@@ -246,7 +243,7 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
         notebook.replace(reports / notebook.name)
         if reports.parent == PROJECT and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
-            blocks.refresh_page(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
+            pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
 
 
 def _unfinished(study: Study, reports: Path, ending: str) -> Path:
@@ -254,13 +251,13 @@ def _unfinished(study: Study, reports: Path, ending: str) -> Path:
 
 
 def _for_sockets() -> str | None:
-    """A directory for sockets, whose paths have at most 107 bytes (unix(7)); None: the usual one is short enough."""
+    """Return a directory for sockets, whose paths have at most 107 bytes (unix(7)); None if the usual is short."""
     usual = tempfile.gettempdir()
-    return None if len(os.fsencode(usual)) <= LONGEST_FOR_SOCKETS else "/var/tmp"  # noqa: S108  a directory of ours in it
+    return None if len(os.fsencode(usual)) <= LONGEST_FOR_SOCKETS else "/var/tmp"  # noqa: S108  a private directory in it
 
 
 def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
-    """After how long a cell of a notebook with these parameters counts as hung; None: never."""
+    """Return the timeout of a cell of a notebook with these parameters; None for no timeout."""
     further = imported(study.patience)(taken) if study.patience else 0
     if further is None:
         return None
@@ -269,7 +266,7 @@ def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
 
 
 def _strip_paths(path: Path) -> None:
-    """Take out of an executed notebook where it was executed, and the controls that have no kernel behind them now."""
+    """Remove local paths from an executed notebook, and widgets, which do not work without a kernel."""
     content = nbformat.read(path, as_version=4)
     content.metadata.pop("papermill", None)
     content.metadata.pop("widgets", None)
@@ -281,14 +278,14 @@ def _strip_paths(path: Path) -> None:
 
 
 def _failures(study: Study, directory: Path, taken: Mapping[str, Any]) -> str | None:
-    """Who failed in a study's passes, with the reasons, or None."""
+    """Return the failures in a study's passes with their reasons, or None."""
     path = directory / study.results
     if not study.rows or not path.exists():
         return None
     passes, what = store.read(path, imported(study.rows)), study.subject
     failed = passes.filter(status="failed").unique(what, maintain_order=True)
     if study.on_demand or taken.get("table", "standard") != "standard":
-        # That a path does not carry a frame, or its types, is a finding; that it does so now and then is a failure.
+        # A technique that cannot move a frame at all is a finding; one that fails in some passes only is a failure.
         failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
     return f"{len(failed)} {what}s failed: {reasons}" if len(failed) else None

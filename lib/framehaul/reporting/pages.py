@@ -1,10 +1,12 @@
-"""Export executed notebooks: as HTML pages that share styles and a script and need no network, and as Markdown."""
+"""Export executed notebooks as Markdown, and as HTML pages that share styles and a script and need no network."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbconvert import HTMLExporter, MarkdownExporter
@@ -13,31 +15,28 @@ from traitlets.config import Config
 from framehaul.errors import ReportError
 
 TEMPLATES = Path(__file__).parent
-SHARED = TEMPLATES / "report_template"
 HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="#\2">¶</a></h\1>')
-"""A heading of Markdown, as nbconvert writes it."""
+"""A heading, as nbconvert writes it."""
 PLACEHOLDER = re.compile("<p>framehaul-output-([0-9]+)</p>")
 OWN_STYLE = re.compile(r"<style>[^<]*</style>(?=\s*<(?:table class=\"framehaul|div class=\"output_html\"))")
-"""The style of a table or of code, which a notebook needs and a page has in its stylesheet."""
+"""The style of a table or of code in a notebook; a page has it in its stylesheet."""
+README = "readme-"
+"""The prefix of tags of cells whose tables are blocks of README.md."""
+BLOCK = re.compile(r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->", re.DOTALL)
+"""A generated block of README.md."""
 
 
 def export(notebook: Path, page: Path) -> None:
-    """Convert an executed notebook into a page with folded code, in `reports` or in `reports/failed`.
+    """Convert an executed notebook into an HTML page with folded code, in `reports` or in `reports/failed`.
 
-    It links the run's figures and what `write_assets` writes; `index.write` adds the links to other pages.
+    The page links the run's figures and the files of `write_assets`; `index.write` adds links to other pages.
 
-    Raises ReportError when the page would load anything from the network.
+    Raises ReportError if the page would load anything from the network.
     """
     failed = page.parent.name == "failed"
     content = answer_first(nbformat.read(notebook, as_version=4))
     outputs = _take_html_outputs(content)
-    config = Config()
-    # A progress bar rewrites its line; only its last state belongs into a page.
-    config.HTMLExporter.preprocessors = ["nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"]
-    exporter = HTMLExporter(
-        config=config, template_name="report_template", extra_template_basedirs=[str(TEMPLATES)],
-        embed_images=True,
-    )  # fmt: skip
+    exporter = HTMLExporter(embed_images=True, **_options("report_template"))
     resources = {"metadata": {"name": title_of(content)}, "up": "../" if failed else ""}
     body, _ = exporter.from_notebook_node(content, resources=resources)
     body = PLACEHOLDER.sub(lambda place: outputs[int(place[1])], body)
@@ -50,40 +49,44 @@ def export(notebook: Path, page: Path) -> None:
     put(page, with_contents(body).encode())
 
 
+def _options(template: str) -> dict[str, Any]:
+    """Return the options of both exporters: our template, and only the last state of a progress bar."""
+    preprocessor = "nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"
+    config = Config({"TemplateExporter": {"preprocessors": [preprocessor]}})
+    return {"config": config, "template_name": template, "extra_template_basedirs": [str(TEMPLATES)]}
+
+
 def write_assets(reports: Path) -> None:
-    """Write the stylesheet and the script that all pages share into `reports/assets`."""
+    """Write the stylesheet and the script of all pages into `reports/assets`."""
     (reports / "assets").mkdir(exist_ok=True)
     for name in ("pages.css", "pages.js"):
-        content, path = (SHARED / name).read_bytes(), reports / "assets" / name
+        content, path = (TEMPLATES / "report_template" / name).read_bytes(), reports / "assets" / name
         if not path.exists() or path.read_bytes() != content:
             put(path, content)
 
 
 def put(path: Path, content: bytes) -> None:
-    """Replace a file at once: somebody may be reading it."""
+    """Replace a file atomically, because it may be open in a browser."""
     fresh = path.with_suffix(".new")
     fresh.write_bytes(content)
     fresh.replace(path)
 
 
 def export_markdown(notebook: Path, page: Path) -> None:
-    """Convert an executed notebook into a Markdown page: code is folded, figures are linked."""
-    config = Config()
-    config.MarkdownExporter.preprocessors = ["nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"]
-    config.NbConvertBase.display_data_priority = ["text/markdown", "image/svg+xml", "text/plain"]
-    exporter = MarkdownExporter(
-        config=config, template_name="docs_template", extra_template_basedirs=[str(TEMPLATES)],
-    )  # fmt: skip
+    """Convert an executed notebook into a Markdown page with folded code and linked figures."""
+    options = _options("docs_template")
+    options["config"].NbConvertBase.display_data_priority = ["text/markdown", "image/svg+xml", "text/plain"]
+    exporter = MarkdownExporter(**options)
     content = answer_first(nbformat.read(notebook, as_version=4))
     body, _ = exporter.from_notebook_node(content)
     body = re.sub(r"\]\((\d\d_\w+)\.ipynb(#[^)]*)?\)", r"](\1.md\2)", body)
-    parts = re.split(r"(^```.*?^```$)", body, flags=re.MULTILINE | re.DOTALL)  # code keeps its blank lines
+    parts = re.split(r"(^```.*?^```$)", body, flags=re.MULTILINE | re.DOTALL)  # keep blank lines of code
     parts[::2] = [re.sub(r"\n{3,}", "\n\n", text) for text in parts[::2]]
     page.write_text("".join(parts).strip() + "\n", encoding="utf8")
 
 
 def link_figures(notebook: Path) -> None:
-    """Replace the figures in an executed notebook of `reports` by links to their files, which may be large."""
+    """Replace the figures of an executed notebook in `reports`, which may be large, by links to their files."""
     content = nbformat.read(notebook, as_version=4)
     for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
         about = output.get("metadata", {}).get("image/svg+xml", {})
@@ -93,9 +96,9 @@ def link_figures(notebook: Path) -> None:
 
 
 def shown_by(notebook: Path, tag: str, kind: str) -> str:
-    """Return what the cells with a tag show in an executed notebook, as `text/markdown` or `text/html`.
+    """Return the outputs of the cells with a tag in an executed notebook, as `text/markdown` or `text/html`.
 
-    Empty where there is no such notebook or cell.
+    Returns an empty text if there is no such notebook or cell.
     """
     if not notebook.exists():
         return ""
@@ -106,19 +109,30 @@ def shown_by(notebook: Path, tag: str, kind: str) -> str:
 
 
 def readme_blocks(notebook: Path) -> dict[str, str]:
-    """Return the generated blocks of README.md that an executed notebook makes: the cells tagged `readme-<block>`."""
+    """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
     tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
-    made = sorted(tag for tag in tags if tag.startswith(README))
-    return {tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in made}
+    return {
+        tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in tags if tag.startswith(README)
+    }
 
 
-README = "readme-"
+def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:
+    """Replace the blocks of a page that are in `contents`; write the page only if it changes."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        content = contents.get(name, match["content"]).strip()
+        return f"<!-- begin {name} (generated) -->\n\n{content}\n\n<!-- end {name} -->"
+
+    before = page.read_text("utf8")
+    if (text := BLOCK.sub(block, before)) != before:
+        page.write_text(text, "utf8")
 
 
 def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a notebook with the cells tagged `answer` moved behind its first cell, which asks the question.
+    """Return a notebook with the cells tagged `answer` moved behind its first cell, which has the question.
 
-    The cell with the default parameters is left out where papermill has added one with the parameters of the run.
+    The cell of default parameters is removed if papermill added a cell with the parameters of the run.
     """
     tags = [cell.metadata.get("tags", []) for cell in content.cells]
     left_out = "parameters" if any("injected-parameters" in one for one in tags) else None
@@ -129,9 +143,9 @@ def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def _take_html_outputs(content: nbformat.NotebookNode) -> list[str]:
-    """Replace the HTML outputs of a notebook by placeholders, and return them without styles that the page has.
+    """Replace the HTML outputs of a notebook by placeholders, and return them without styles that a page has.
 
-    nbconvert parses and rewrites a whole page; for large tables that takes seconds while the next notebook measures.
+    nbconvert parses and rewrites a whole page. For large tables that takes seconds, while the next notebook measures.
     """
     outputs: list[str] = []
     for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
@@ -143,9 +157,9 @@ def _take_html_outputs(content: nbformat.NotebookNode) -> list[str]:
 
 
 def with_contents(page: str) -> str:
-    """Return a page with a unique anchor for each heading, and a list of its headings of the second and third level.
+    """Return a page with a list of its second and third level headings, and a unique anchor for each heading.
 
-    An anchor is the text of its heading; a second heading of the same text gets the anchor `text-2`.
+    An anchor is the text of its heading; a second heading with the same text gets the anchor `text-2`.
     """
     taken: set[str] = set()
     lines: list[str] = []
@@ -165,6 +179,6 @@ def with_contents(page: str) -> str:
 
 def title_of(content: nbformat.NotebookNode) -> str:
     """Return a notebook's first heading."""
-    # papermill puts a cell with the error before the first heading of a notebook that failed.
+    # papermill inserts a cell with the error before the first heading of a failed notebook.
     lines = (line for cell in content.cells for line in str(cell.source).strip().splitlines()[:1])
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")

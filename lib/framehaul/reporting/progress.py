@@ -1,4 +1,4 @@
-"""How far a run is: what runs, what is next, about how long it takes, where its time goes, and where it goes on."""
+"""Report the progress of a run, record where its time goes, and resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from framehaul.bench import environment, store
@@ -25,21 +24,21 @@ MINUTE, HOUR = 60, 3600
 
 
 class Plan:
-    """The notebooks of a run, in order; what is said of them, and what an interrupted run need not do again."""
+    """The notebooks of a run in order, their expected times, and the notebooks that an interrupted run finished."""
 
     def __init__(self, chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> None:
-        self._all, self._settings = list(chosen), settings
-        results = settings.out / "results"
-        name = "report" if settings.reuse else "run"  # a report does not end what an interrupted run can go on from
-        self._file, self._timing, self._results = results / f"{name}.partial.json", results / "timing.csv", results
+        self._count, self._settings = len({study.notebook for study, _ in chosen}), settings
+        self._results = settings.out / "results"
+        name = "report" if settings.reuse else "run"  # a run can be resumed after a report
+        self._file = self._results / f"{name}.partial.json"
         self._terms = _digest(chosen, settings)
         self._done = [] if settings.fresh else self._finished_before()
         self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
-        # What sums up is made again at the end of a run, so it is never done before.
+        # The last notebook is the summary, which is made again at the end of every run.
         self.left += [pair for pair in chosen[-1:] if pair not in self.left]
         if settings.preset == "smoke":
-            # It is over before anybody reads a first summary; what only reads does so once, and last. Before what runs
-            # alone others wait for each other's end, so that comes after all of them.
+            # A smoke run is too short for a first summary: studies that only read run once, and last. All others wait
+            # for a study that runs alone, so such studies come after them.
             once = [pair for at, pair in enumerate(self.left) if pair not in self.left[:at]]
             self.left = sorted(once, key=lambda pair: (pair[0].only_reads, pair[0].alone, pair[0].headline))
         self._waiting, self._begun = list(self.left), set[str]()
@@ -47,59 +46,59 @@ class Plan:
         self._first, self._expected_of_done, self._took = math.inf, 0.0, 0.0
 
     def _finished_before(self) -> list[str]:
-        """The notebooks that an interrupted run of the same code on the same terms has finished."""
+        """Return the notebooks that an interrupted run with the same terms finished."""
         try:
             before = json.loads(self._file.read_text("utf8"))
             return list(before["finished"]) if before["terms"] == self._terms else []
         except (OSError, ValueError, KeyError, TypeError):
-            return []  # there was none, or what it left is damaged: then all of it is done again
+            return []  # without a file, or with a damaged one, all notebooks run
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        count = len({study.notebook for study, _ in self._all})
-        what = f"{self._settings.preset}: {count} notebook{'s' if count > 1 else ''}"
-        first = f", {self.left[0][0].notebook} first" if count > 1 else ""
+        what = f"{self._settings.preset}: {self._count} notebook{'s' if self._count > 1 else ''}"
+        first = f", {self.left[0][0].notebook} first" if self._count > 1 else ""
         about = duration(self._expected(self.left))
         where = "" if self._settings.out == PROJECT else " in OUT"
         print(f"{what}, about {about} on two cores{first}; pages as they come: reports/index.html{where}")
         if self._done:
             names = " ".join(sorted(self._done))
-            print(f"goes on where an interrupted run ended: {names} are there; FRESH=1 starts anew")
+            print(f"resumes an interrupted run, which finished {names}; FRESH=1 starts anew")
         sys.stdout.flush()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._settings.reuse:
-            self._write_times()
+            with (self._results / "timing.csv").open("w", newline="", encoding="utf8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(["notebook", "part", "seconds"])
+                writer.writerows((*which, f"{seconds:.3f}") for *which, seconds in self._times)
 
     @contextmanager
     def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
-        """One of those that are left: say that it runs, and what is next; count its time."""
+        """Print that a notebook runs and which is next, and record its time."""
         remaining = duration(self._expected(self._waiting) * self._pace)
         self._waiting.remove((study, values))
         self._begun.add(study.notebook)
         then = f"next: {self._waiting[0][0].notebook}, " if self._waiting else ""
         at = len(self.left) - len(self._waiting)
-        # In one piece: another may begin at the same moment.
+        # One call writes the whole line, because another notebook may begin at the same moment.
         sys.stdout.write(f"== {study.notebook} ({at} of {len(self.left)}; {then}about {remaining} left)\n")
         sys.stdout.flush()
         began, before = time.monotonic(), self._run_of(study).get("run_id")
         self._first = min(self._first, began)
         yield
         ended = time.monotonic()
-        # Of several that run beside each other each takes longer, and together they take less.
+        # Since the first notebook began: parallel notebooks take longer each, and less time together.
         self._took = ended - self._first
         self._expected_of_done += self._expected([(study, values)])
         run = self._run_of(study)
         parts = {} if run.get("run_id") == before else run.get("seconds", {})
-        # What a run has counted, and all the rest: kernel, imports, figures.
+        # The times that a run recorded; the rest is kernel, imports and figures.
         self._times += [(study.notebook, part, seconds) for part, seconds in parts.items()]
         self._times.append((study.notebook, "the rest", ended - began - sum(parts.values())))
 
     def _run_of(self, study: Study) -> dict[str, Any]:
-        """What is known of a notebook's last complete run."""
+        """Return the metadata of a notebook's last complete run."""
         try:
             run: dict[str, Any] = store.read_metadata(self._results)["runs"].get(study.notebook, {})
         except ResultsError:
@@ -108,7 +107,7 @@ class Plan:
 
     @property
     def coming(self) -> dict[str, str]:
-        """The notebooks that have not run yet, with about when they will have."""
+        """The notebooks that have not begun, and when each is expected to end."""
         waiting = list(self._waiting)
         seconds = {
             study.notebook: self._expected(waiting[:upto]) * self._pace
@@ -119,7 +118,7 @@ class Plan:
 
     @property
     def _pace(self) -> float:
-        """How long things take here, over what was expected."""
+        """The ratio of the time that notebooks took and the time that was expected."""
         return self._took / self._expected_of_done if self._expected_of_done else 1.0
 
     def _expected(self, studies: Sequence[tuple[Study, dict[str, Any]]]) -> float:
@@ -128,29 +127,21 @@ class Plan:
         return sum(study.expected_seconds(values, self._settings.preset) for study, values in studies)
 
     @contextmanager
-    def preparing(self, what: str) -> Iterator[None]:
-        """Say what is prepared, and count its time."""
-        print(what, flush=True)
+    def timed(self, part: str, notebook: str = "") -> Iterator[None]:
+        """Record the time of the block as a part of the run, or of a notebook."""
         began = time.monotonic()
         yield
-        self._times.append(("", what, time.monotonic() - began))
-
-    @contextmanager
-    def exporting(self, study: Study) -> Iterator[None]:
-        """Count the time that making a page takes."""
-        began = time.monotonic()
-        yield
-        self._times.append((study.notebook, "page", time.monotonic() - began))
+        self._times.append((notebook, part, time.monotonic() - began))
 
     def finished(self, study: Study) -> None:
-        """Remember that a notebook need not run again, should this run be interrupted."""
+        """Record a notebook that need not run again if this run is interrupted."""
         self._done.append(study.notebook)
         fresh = self._file.with_suffix(".new")
         fresh.write_text(json.dumps({"terms": self._terms, "finished": self._done}), "utf8")
         fresh.replace(self._file)
 
     def end(self, *, whole: bool) -> None:
-        """Say how long it took, and on what; there is nothing to go on from where all went well."""
+        """Print the time of the run and its largest parts; a run that is `whole` is not resumed."""
         if whole:
             self._file.unlink(missing_ok=True)
         total = time.monotonic() - self._began
@@ -158,19 +149,13 @@ class Plan:
         for _, part, seconds in self._times:
             by_part[part] = by_part.get(part, 0) + seconds
         ranked = sorted(by_part.items(), key=lambda item: -item[1])
-        counted = sum(by_part.values())  # more than the time it took, where some was spent beside other work
+        counted = sum(by_part.values())  # parallel parts add up to more than the time of the run
         parts = ", ".join(f"{part} {seconds / counted:.0%}" for part, seconds in ranked if seconds > counted / 100)
         print(f"took {duration(total)}: {parts}", flush=True)
 
-    def _write_times(self) -> None:
-        with self._timing.open("w", newline="", encoding="utf8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["notebook", "part", "seconds"])
-            writer.writerows((*which, f"{seconds:.3f}") for *which, seconds in self._times)
-
 
 def _digest(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> str:
-    """Of all that decides what a run gives: code, notebooks, their parameters, settings, libraries and machine."""
+    """Return a digest of all that decides the results: code, notebooks, parameters, settings, libraries, machine."""
     terms = {
         "code": store.code_digest(), "settings": vars(settings.of_a_run()),
         "made_with": environment.digest(environment.metadata(settings)),
@@ -183,7 +168,7 @@ def _digest(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) 
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
+    """Return a duration as text: `40 s`, `12 min`, `3.5 h`."""
     if seconds < 1.5 * MINUTE:
         return f"{seconds:.0f} s"
     return f"{seconds / MINUTE:.0f} min" if seconds < 1.5 * HOUR else f"{seconds / HOUR:.1f} h"
@@ -191,21 +176,23 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
-    """What is printed in the block goes into a file as well, a line at a time, with the time of day before it."""
-    with path.open("w", encoding="utf8") as file, ExitStack() as stack:
-        stack.enter_context(redirect_stdout(_Both(sys.stdout, file)))
-        stack.enter_context(redirect_stderr(_Both(sys.stderr, file)))
+    """Write the output of the block into a file as well, each line with the time of day before it."""
+    with (
+        path.open("w", buffering=1, encoding="utf8") as file,
+        redirect_stdout(_Both(sys.stdout, file)),
+        redirect_stderr(_Both(sys.stderr, file)),
+    ):
         yield
 
 
 class Lines(io.TextIOBase):
-    """Gives whole lines to `take`: of a progress bar only what its line ends with."""
+    """A stream that passes whole lines to `take`, and of a progress bar only its last state."""
 
     def __init__(self, take: Callable[[str], object]) -> None:
         self._take, self._line = take, ""
 
     def write(self, text: str) -> int:
-        """Keep what is no whole line yet."""
+        """Pass on the lines that are complete, and keep the rest."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._take(line.rstrip().rpartition("\r")[2])
@@ -214,7 +201,7 @@ class Lines(io.TextIOBase):
 
 
 class _Both(io.TextIOBase):
-    """Writes to a terminal as it comes, and whole lines to a log, with the time of day before them."""
+    """A stream that writes to a terminal at once, and whole lines with the time of day to a log."""
 
     def __init__(self, terminal: TextIO, log: TextIO) -> None:
         self._terminal, self._log = terminal, log
@@ -222,17 +209,15 @@ class _Both(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._terminal.write(text)
-        if not self._log.closed:  # who took hold of it within the block writes on
+        if not self._log.closed:  # code that kept this stream may write after the block
             self._lines.write(text)
         return len(text)
 
     def flush(self) -> None:
         self._terminal.flush()
-        if not self._log.closed:
-            self._log.flush()
 
     def isatty(self) -> bool:
         return self._terminal.isatty()
 
     def close(self) -> None:
-        """Neither is its to close, nor to flush when it is forgotten: the terminal may be closed by then."""
+        """Do nothing: the terminal is not ours, and may be closed when this stream is garbage-collected."""

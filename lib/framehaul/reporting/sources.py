@@ -1,4 +1,4 @@
-"""Show the code that is measured, as it stands in the library."""
+"""Show measured code as it is in the library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from framehaul.techniques.source import source
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Code with highlighted syntax in a notebook and on a page, and as a fenced block in Markdown."""
+class CodeBlock:
+    """Code that is highlighted in a notebook and on a page, and a fenced block in Markdown."""
 
     text: str
     language: str
@@ -26,12 +26,12 @@ class Listing:
         return f"```{self.language}\n{self.text.strip()}\n```"
 
 
-def show_source(database: str, direction: str, *names: str) -> Listing:
-    """Show the functions of these techniques, and their calls."""
-    return Listing(source(database, direction, names), "python")
+def show_source(database: str, direction: str, *names: str) -> CodeBlock:
+    """Show the functions of techniques, and their calls."""
+    return CodeBlock(source(database, direction, names), "python")
 
 
-def show_code(*shown: Callable[..., Any] | str, language: str = "python") -> Listing:
-    """Show functions or classes as they stand in their files, or text."""
+def show_code(*shown: Callable[..., Any] | str, language: str = "python") -> CodeBlock:
+    """Show the source of functions or classes, or text."""
     texts = (one if isinstance(one, str) else inspect.getsource(one) for one in shown)
-    return Listing("\n\n".join(texts), language)
+    return CodeBlock("\n\n".join(texts), language)

@@ -1,4 +1,4 @@
-"""A table is described once, by its columns, and comes out as HTML in a notebook and as Markdown in the writeup."""
+"""Show frames as tables: HTML in a notebook, Markdown in the writeup."""
 
 from __future__ import annotations
 
@@ -17,117 +17,80 @@ from framehaul.settings import load_settings
 from framehaul.techniques.registry import DATABASES
 
 type Row = Mapping[str, Any]
-type Cell = str | Callable[[Row], Any]
-"""What stands in a cell: a field of its row, or what makes something of the row."""
+type Form = Callable[[Any], str]
+"""A function that formats a value, which is never None."""
 
-THOUSAND, MILLION = 1e3, 1e6
 SORTABLE_ROWS = 20
-"""A table of more rows can be sorted and searched by its reader."""
+"""The number of rows above which a table on a page can be sorted and searched."""
+ENDS = ("low", "high", "rounds")
+"""The suffixes of the columns with the range or interval of a number, and with its number of rounds."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, what stands in it, and how that is written; None is written as nothing."""
+    """A column of a table."""
 
     title: str
-    cell: Cell
-    form: str | Callable[[Any], str] = "{}"
-    """A format of Python's, as `{:,.0f} ms`, or what writes a value."""
-    numeric: bool = True
-    """Numbers are set to the right, and missing where a row was skipped or failed."""
-
-    def value(self, row: Row) -> Any:
-        """What stands in this column of a row, as it is."""
-        return row.get(self.cell) if isinstance(self.cell, str) else self.cell(row)
-
-    def text(self, value: Any) -> str:
-        """How it is written."""
-        if value is None:
-            return ""
-        return self.form.format(value) if isinstance(self.form, str) else self.form(value)
-
-
-def words(title: str, cell: Cell, form: str | Callable[[Any], str] = "{}") -> Column:
-    """Return a column of text."""
-    return Column(title, cell, form, numeric=False)
-
-
-UNSTABLE = words("±", lambda row: "±" if row.get("unstable") else "")
-"""Behind a median: whether passes vary much."""
-
-
-def where(row: Row) -> str:
-    """The database and the direction of a row, as `PostgreSQL write`."""
-    return f"{DATABASES[row['database']]} {row['direction']}"
+    name: str
+    """The field of a row that the column shows."""
+    text: Callable[[Row], str]
+    numeric: bool
+    """Numbers are aligned right, and are not shown in a row that was skipped or failed."""
 
 
 class Listing:
-    """A table with its rows, which notebooks show as it is; `str` of it is Markdown.
+    """A table that notebooks display; `str` of it is Markdown.
 
-    A row whose `status` is `skipped` or `failed` says so in its first column of numbers, and has no others.
+    A row whose `status` is `skipped` or `failed` shows its status in the first column of numbers, and no numbers.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: pl.DataFrame | Iterable[Row], note: str = "") -> None:
-        self.columns = [*columns]
-        self.rows: list[Row] = [*(rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows)]
-        self.note = note
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Row], note: str = "") -> None:
+        self._columns, self._rows, self._note = columns, rows, note
 
-    def cells(self) -> list[list[str]]:
-        """What is written in each row."""
-        return [[text for text, _ in self._written(row)] for row in self.rows]
-
-    def _written(self, row: Row) -> list[tuple[str, Any]]:
-        """Text and value of each cell of a row."""
+    def _texts(self, row: Row) -> list[str]:
         status = row.get("status", "ok")
-        without_numbers = status in ("skipped", "failed")
-        first = next((column for column in self.columns if column.numeric), None)
-        cells: list[tuple[str, Any]] = []
-        for column in self.columns:
-            if without_numbers and column.numeric:
-                cells.append((status if column is first else "", None))
-            else:
-                value = column.value(row)
-                cells.append((column.text(value), value))
-        return cells
+        if status not in ("skipped", "failed"):
+            return [column.text(row) for column in self._columns]
+        first = next((column for column in self._columns if column.numeric), None)
+        return [
+            column.text(row) if not column.numeric else status if column is first else "" for column in self._columns
+        ]
 
     def __str__(self) -> str:
         return markdown_table(
-            [column.title for column in self.columns], self.cells(), [column.numeric for column in self.columns]
-        )
+            [column.title for column in self._columns], map(self._texts, self._rows),
+            [column.numeric for column in self._columns],
+        )  # fmt: skip
 
     def _repr_markdown_(self) -> str:
-        return f"{self}\n\n{self.note}" if self.note else str(self)
+        return f"{self}\n\n{self._note}" if self._note else str(self)
 
     def _repr_html_(self) -> str:
-        """A large one can be sorted, by values and not by their text, and searched: the page's template sees to it."""
-        head = "".join(f"<th{_class(column)}>{html.escape(column.title)}</th>" for column in self.columns)
+        """Return HTML; the script of a page makes a table of class `sortable` sortable, by `data-order`."""
+        head = "".join(f"<th{_attributes(column)}>{html.escape(column.title)}</th>" for column in self._columns)
         body = []
-        for row in self.rows:
+        for row in self._rows:
             cells = "".join(
-                f"<td{_class(column)}{_order(value)}>{_inline(text)}</td>"
-                for column, (text, value) in zip(self.columns, self._written(row), strict=True)
+                f"<td{_attributes(column, row.get(column.name))}>{_inline(text)}</td>"
+                for column, text in zip(self._columns, self._texts(row), strict=True)
             )
             body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
-        sortable = " sortable" if len(self.rows) > SORTABLE_ROWS else ""
-        note = f"<p>{_inline(self.note)}</p>" if self.note else ""
+        sortable = " sortable" if len(self._rows) > SORTABLE_ROWS else ""
+        note = f"<p>{_inline(self._note)}</p>" if self._note else ""
         return (
             f'<div class="listing"><style>{TABLE_CSS}</style><table class="framehaul{sortable}"><thead><tr>{head}</tr>'
             f"</thead><tbody>{''.join(body)}</tbody></table>{note}</div>"
         )
 
 
-def _class(column: Column) -> str:
-    return ' class="number"' if column.numeric else ""
-
-
-def _order(value: Any) -> str:
-    """What a number is sorted by, whatever it is written as."""
-    number = float(value) if isinstance(value, int | float) else getattr(value, "ratio", None)
-    return "" if number is None else f' data-order="{number!r}"'
+def _attributes(column: Column, value: Any = None) -> str:
+    """Return the attributes of a cell: the class of numbers, and the value that they are sorted by."""
+    order = f' data-order="{float(value)!r}"' if isinstance(value, int | float) else ""
+    return f' class="number"{order}' if column.numeric else ""
 
 
 def _inline(text: str) -> str:
-    """Text as HTML; what stands in backticks is code, as in Markdown."""
+    """Return text as HTML; text in backticks is code, as in Markdown."""
     parts = html.escape(text, quote=False).split("`")
     if len(parts) % 2 == 0:
         return "`".join(parts)
@@ -146,36 +109,34 @@ TABLE_CSS = """
 
 
 def show(
-    frame: pl.DataFrame, caption: str = "", titles: Mapping[str, str] | None = None, *, empty: str = "Nothing.",
-) -> Listing | Markdown:  # fmt: skip
-    """Show a frame as a table: the names of its columns give their units, formats and headings.
+    frame: pl.DataFrame, caption: str = "", titles: Mapping[str, str] | None = None, *, empty: str = "Nothing."
+) -> Listing | Markdown:
+    """Show a frame as a table. The names of its columns decide their headings, units and formats.
 
-    - `rows`, `*_per_s`, `*_bytes`, `seconds`, `*_s`, `ratio*`, `share*` are written with units: 1.35M, 12 MB.
+    - `rows`, `*_per_s`, `*_bytes`, `seconds`, `*_s`, `ratio*`, `share*` get units: 1.35M, 12 MB.
     - `x_low`, `x_high` and `x_rounds` are shown within the column `x`, as `1.23x (95%: 1.10 to 1.31)`.
-    - `unstable` marks the first speed of a row with ±; `status` and `reason` take the place of missing numbers.
-    - `titles` gives other headings; a list is joined by `; `; `database` is written as a name.
+    - `unstable` marks the first speed of a row with ±; `status` takes the place of missing numbers.
+    - `titles` replaces headings. The items of a list are joined by `; `.
 
     A frame without rows is shown as the sentence `empty`.
     """
     if frame.is_empty():
         return Markdown(empty)
-    titles, names = titles or {}, frame.columns
-    hidden = {f"{name}_{end}" for name in names for end in ("low", "high", "rounds") if f"{name}_{end}" in names}
-    fast = next((name for name in names if name.endswith("_per_s") or name == "tps"), "") if "unstable" in names else ""
-    hidden |= {"unstable"} if fast else set()
+    names, speed = frame.columns, ""
+    hidden = {f"{name}_{end}" for name in names for end in ENDS}
+    if "unstable" in names:
+        speed = next((name for name in names if name.endswith("_per_s") or name == "tps"), "")
+        hidden |= {"unstable"} if speed else set()
     if "status" in names and set(frame["status"]) <= {"ok"}:
         hidden |= {"status", "reason"}
-    columns = [
-        _column(name, frame.schema[name], titles.get(name), fast == name, f"{name}_low" in names)
-        for name in names if name not in hidden
-    ]  # fmt: skip
-    return Listing(columns, frame, caption)
+    columns = [_column(name, frame.schema[name], titles or {}, speed) for name in names if name not in hidden]
+    return Listing(columns, frame.to_dicts(), caption)
 
 
 def caption(study: str = "") -> str:
-    """Return what the passes of a study's last run were measured on: rows, rounds, date and machine.
+    """Return the rows, rounds, date and machine of the last run of a study.
 
-    Without a study it is the first of the runs, for notebooks that read what others have measured.
+    Without a study it is the first run, for notebooks that read the results of other studies.
     """
     metadata, notebook = _last_run(study)
     run = metadata["runs"][notebook]
@@ -183,77 +144,71 @@ def caption(study: str = "") -> str:
 
 
 def versions(study: str = "") -> Markdown:
-    """Show what the last run of a study, or the first of the runs, was made with: machine, servers, libraries."""
+    """Show the machine, servers and libraries of the last run of a study, or of the first run."""
     return Markdown(versions_text(*_last_run(study)))
 
 
 def _last_run(study: str) -> tuple[dict[str, Any], str]:
-    """Return what is known of all runs, and the notebook of a study's run."""
+    """Return the metadata of all runs, and the notebook of a study, or the first notebook."""
     metadata = store.read_metadata(load_settings().out / "results")
     return metadata, next(one for one in sorted(metadata["runs"]) if one.partition("_")[2] == study or not study)
 
 
-def _column(name: str, kind: pl.DataType, title: str | None, marked: bool, ends: bool) -> Column:
-    """Return the column of a table for one of a frame."""
-    heading, form = heading_and_form(name, "{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_float() else "{}")
+def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str) -> Column:
+    """Return the column of a table for a column of a frame; `speed` is the column whose unstable values are marked."""
+    form: Form = str
+    if kind.is_numeric():
+        form = "{:,}".format if kind.is_integer() else "{:,.3g}".format
+    heading, form = heading_and_form(name, form)
     if isinstance(kind, pl.List):
         form = _joined
     elif kind == pl.Boolean:
-        form = _yes
-    text = Column(title or heading, name, form, numeric=kind.is_numeric())
-    if ends:
-        return Column(text.title, lambda row: _with_ends(row, name, text))
-    if marked:
-        return Column(text.title, lambda row: f"{text.text(row[name])}{' ±' if row['unstable'] else ''}" or None)
-    return text
+        form = {True: "yes", False: ""}.__getitem__
 
+    def text(row: Row) -> str:
+        value, low, high, rounds = (row.get(field) for field in (name, *(f"{name}_{end}" for end in ENDS)))
+        if value is None:
+            return ""
+        if low is not None and high is not None:
+            ends = ratios.interval_text(low, high, rounds) if rounds else f"{form(low)} to {form(high)}"
+            return f"{form(value)} ({ends})"
+        return f"{form(value)} ±" if name == speed and row["unstable"] else form(value)
 
-def heading_and_form(name: str, otherwise: str = "{:,.3g}") -> tuple[str, str | Callable[[Any], str]]:
-    """Return the heading of a column of this name, and how its values are written."""
-    for pattern, unit, form in UNITS:
-        if found := pattern.search(name):
-            rest = name if found.lastindex else f"{name[: found.start()]} {name[found.end() :]}"
-            return _spelled(f"{rest} {unit}"), form
-    return _spelled(name), otherwise
-
-
-def _spelled(name: str) -> str:
-    """Return a column's name in words."""
-    return " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in name.replace("_", " ").split())
+    return Column(titles.get(name, heading), name, text, kind.is_numeric())
 
 
 def _joined(values: Iterable[object]) -> str:
     return "; ".join(map(str, values))
 
 
-def _yes(value: object) -> str:
-    return "yes" if value else ""
-
-
-def _with_ends(row: Row, name: str, text: Column) -> str | None:
-    """Return a number with its range or interval, where there is one."""
-    value, low, high, rounds = (row.get(part) for part in (name, f"{name}_low", f"{name}_high", f"{name}_rounds"))
-    if value is None or low is None or high is None:
-        return None if value is None else text.text(value)
-    ends = ratios.interval_text(low, high, rounds) if rounds else f"{text.text(low)} to {text.text(high)}"
-    return f"{text.text(value)} ({ends})"
+def heading_and_form(name: str, otherwise: Form = "{:,.3g}".format) -> tuple[str, Form]:
+    """Return the heading of a column, and the function that formats its values: `otherwise` for unknown names."""
+    unit, form = "", otherwise
+    for pattern, unit_of, form_of in UNITS:
+        if found := re.search(pattern, name):
+            unit, form = unit_of, form_of
+            if not found.lastindex:
+                name = f"{name[: found.start()]} {name[found.end() :]}"
+            break
+    words = f"{name} {unit}".replace("_", " ").split()
+    return " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in words), form
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """A Markdown table whose numbers are set to the right."""
+    """Return a Markdown table whose numeric columns are aligned right."""
     lines = [header, ["---:" if number else "---" for number in numeric], *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def thousands(value: float) -> str:
-    """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
-    if abs(value) >= MILLION:
-        return f"{value / MILLION:.2f}".rstrip("0").rstrip(".") + "M"
-    return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
+    """Return a number of rows/s as text: `950`, `42k`, `1.35M`."""
+    if abs(value) >= 1e6:  # noqa: PLR2004
+        return f"{value / 1e6:.2f}".rstrip("0").rstrip(".") + "M"
+    return f"{value / 1e3:.0f}k" if abs(value) >= 1e3 else f"{value:.0f}"  # noqa: PLR2004
 
 
 def seconds_text(value: float) -> str:
-    """A time as a reader says it: 850 µs, 12.3 ms, 4.56 s, 12 min."""
+    """Return a time as text: `850 µs`, `12.3 ms`, `4.56 s`, `12 min`."""
     if value >= 600:  # noqa: PLR2004
         return f"{value / 60:,.0f} min"
     if value >= 1:
@@ -262,28 +217,24 @@ def seconds_text(value: float) -> str:
 
 
 def megabytes(value: float) -> str:
-    """Bytes in MB, with a decimal where there are few."""
+    """Return bytes in MB, with a decimal below 100 MB."""
     return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
 
 
-def interval_text(row: Row) -> str | None:
-    """The ends of a row's ratio, as `1.10 to 1.31 in 3 rounds`."""
-    if row["ratio"] is None:
-        return None
-    return ratios.interval_text(row["ratio_low"], row["ratio_high"], row["ratio_rounds"])
-
-
 def ratio_text(row: Row) -> str:
-    """A row's ratio with its ends, as `1.23x (1.10 to 1.31 in 3 rounds)`."""
-    return "" if row["ratio"] is None else f"{row['ratio']:.2f}x ({interval_text(row)})"
+    """Return a row's ratio with its range or interval, as `1.23x (1.10 to 1.31 in 3 rounds)`."""
+    if row["ratio"] is None:
+        return ""
+    ends = ratios.interval_text(row["ratio_low"], row["ratio_high"], row["ratio_rounds"])
+    return f"{row['ratio']:.2f}x ({ends})"
 
 
 CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}
-"""The classes of writes, of their contracts' kinds; reads have none."""
+"""The titles of the classes of writes; a read has no class."""
 
 
 def dtypes_text(dtypes: str) -> str:
-    """Drifted dtypes with columns that drift alike together: `source_id, metric_1: Int64; event_date: String`."""
+    """Return changed dtypes, grouped by dtype: `source_id, metric_1: Int64; event_date: String`."""
     if ":" not in dtypes:
         return dtypes
     columns: dict[str, list[str]] = {}
@@ -293,28 +244,20 @@ def dtypes_text(dtypes: str) -> str:
     return "; ".join(f"{', '.join(names)}: {dtype}" for dtype, names in columns.items())
 
 
-def speed_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] = thousands) -> str | None:
-    """A median, marked where passes vary much; its status where there is none."""
-    value = row[of]
-    if value is None:
-        return None if row["status"] == "ok" else str(row["status"])
-    return f"{form(value)}{' ±' if row['unstable'] else ''}"
-
-
-UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
-    (re.compile(pattern), unit, form)
-    for pattern, unit, form in (
-        ("(database)", "", DATABASES.__getitem__),
-        ("(contract)", "", CLASSES.__getitem__),
-        ("rows_per_s", "rows/s", thousands),
-        ("bytes_per_row", "bytes/row", "{:,.0f}"),
-        ("^tps$", "transactions/s", "{:,.0f}"),
-        ("_?per_s$", "per s", thousands),
-        ("(bytes)", "", megabytes),
-        ("^(rows)|(_rows)$", "", "{:,.0f}"),
-        ("_s$|^(seconds)", "", seconds_text),
-        ("^(ratio)|(gain)|^(over_)", "", "{:.2f}x"),
-        ("^(share)|(share)$", "", "{:.0%}"),
-    )
+UNITS: list[tuple[str, str, Form]] = [
+    ("(database)", "", DATABASES.__getitem__),
+    ("(contract)", "", CLASSES.__getitem__),
+    ("rows_per_s", "rows/s", thousands),
+    ("bytes_per_row", "bytes/row", "{:,.0f}".format),
+    ("^tps$", "transactions/s", "{:,.0f}".format),
+    ("_?per_s$", "per s", thousands),
+    ("(bytes)", "", megabytes),
+    ("^(rows)|(_rows)$", "", "{:,.0f}".format),
+    ("_s$|^(seconds)", "", seconds_text),
+    ("^(ratio)|(gain)|^(over_)", "", "{:.2f}x".format),
+    ("^(share)|(share)$", "", "{:.0%}".format),
 ]
-"""For the names of columns: what they hold, the unit that a heading has in its place, and how a number is written."""
+"""Patterns of column names, with the unit in a heading and the format of values.
+
+The unit takes the place of the matched part of the name, unless the pattern has a group that matched.
+"""

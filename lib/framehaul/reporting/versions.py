@@ -1,4 +1,4 @@
-"""What a run was made with, as Markdown."""
+"""Describe what a run was made with, as Markdown."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any
 
 
 def versions_text(metadata: dict[str, Any], notebook: str) -> str:
-    """Machine, versions, run, server settings that matter, and what could not run, as Markdown."""
-    run, machine = metadata["runs"][notebook], metadata["machine"]
+    """Return machine, versions, run, relevant server settings, and unavailable techniques, as Markdown."""
+    run = metadata["runs"][notebook]
     servers = f", {run['servers']} servers" if "servers" in run else ""
     lines = [
         f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, "
         f"commit {run.get('commit', metadata['commit'])}",
-        f"Machine: {machine_text(machine)}",
+        f"Machine: {machine_text(metadata['machine'])}",
     ]
     if load := run.get("load_average"):
-        lines.append(f"Load before the run (1, 5, 15 minutes): {', '.join(f'{one:.2f}' for one in load)}{_others(run)}")
+        text = ", ".join(f"{one:.2f}" for one in load)
+        lines.append(f"Load before the run (1, 5, 15 minutes): {text}{_disturbance(run)}")
     if server := run.get("server", {}):
-        settings = [f"`{name} = {value}`" for name, value in server.get("settings", {}).items()]
-        versions = [server[name] for name in ("version", "postgres") if name in server]
-        versions += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
-        where = [f"its data on {run['data_filesystem']}"] if run.get("data_filesystem") else []
-        where += [f"reached over a {server['transport']}"] if server.get("transport", "TCP") != "TCP" else []
-        lines.append(f"Server: {'; '.join([*versions, *where, *([', '.join(settings)] if settings else [])])}")
+        parts = [server[name] for name in ("version", "postgres") if name in server]
+        parts += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
+        parts += [f"its data on {run['data_filesystem']}"] if run.get("data_filesystem") else []
+        parts += [f"reached over a {server['transport']}"] if server.get("transport", "TCP") != "TCP" else []
+        settings = ", ".join(f"`{name} = {value}`" for name, value in server.get("settings", {}).items())
+        lines.append(f"Server: {'; '.join(filter(None, [*parts, settings]))}")
     libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
     lines.append(f"Python {metadata['python']}; {libraries}")
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
@@ -32,34 +33,29 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:
-    """Where a run was made; `unknown` where that was not recorded."""
+    """Return the description of a machine; `unknown` if none was recorded."""
     parts = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB", "system": "{}"}
     return ", ".join(form.format(machine[part]) for part, form in parts.items() if part in machine) or "unknown"
 
 
-def _others(run: dict[str, Any]) -> str:
-    """What others had of the machine during a run, where that is known."""
-    stolen, counts = run.get("stolen_s"), run.get("disturbed", {})
-    text = "" if stolen is None else f"; CPU time stolen during it: {stolen:g} s"
+def _disturbance(run: dict[str, Any]) -> str:
+    """Return how other programs disturbed a run, if that was recorded."""
+    text = f"; CPU time stolen during it: {run['stolen_s']:g} s" if run.get("stolen_s") is not None else ""
     if resumed := run.get("resumed_after"):
-        text += f"; gone on from after {resumed} passes, what is said here is of the passes since"
-    if counts:
+        text += f"; resumed after {resumed} passes, and this line is about the later ones"
+    if counts := run.get("disturbed", {}):
         text += (
-            f"; of {counts['watched']} passes {counts['repeated']} were made again because others had the machine, "
-            f"{counts['kept']} are kept though disturbed"
+            f"; of {counts['watched']} passes, {counts['repeated']} were repeated because other programs used the "
+            f"machine, and {counts['kept']} are kept though disturbed"
         )
     return text
 
 
-def size_text(run: dict[str, Any]) -> str:
-    """How much a run measured."""
-    race = " at most, in a race" if run.get("race") else ""
-    race += f" of the table {table!r}" if (table := run.get("table")) else ""
+def size_text(run: Mapping[str, Any]) -> str:
+    """Return how much a run measured."""
     if what := run.get("what"):
         return str(what)
-    return f"{run['rows']:,} rows{race}, {passes_text(run['passes'])} after {run['warmup']} warm-up, seed {run['seed']}"
-
-
-def passes_text(count: int) -> str:
-    """`1 pass`, `6 passes`."""
-    return f"{count} pass{'es' if count != 1 else ''}"
+    race = " at most, in a race" if run.get("race") else ""
+    table = f" of the table {run['table']!r}" if run.get("table") else ""
+    passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
+    return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"

@@ -1,4 +1,4 @@
-// Every measurement, to filter, sort and compare. The view is in the address
+// Filter, sort and compare all measurements. The view is in the address
 // (#database=postgres&direction=write&sort=-rows_per_s&open=...), so that a link restores it; nothing else is stored.
 
 const FILTERS = {
@@ -16,7 +16,7 @@ const TYPE_STATES = {
 };
 const LOSSLESS = ["exact", "converted"];
 const ROWS_PER_STEP = 100;
-// Rounds of two measurements are paired where these are the same; speeds compare where the second list is the same.
+// Rounds of two measurements are paired if the fields of RACE are equal; speeds are comparable if COMPARABLE are.
 const RACE = ["run", "study", "database", "direction", "table", "network", "rows"];
 const COMPARABLE = [...RACE, "contract", "variant"];
 
@@ -34,7 +34,7 @@ const measurements = rows.map((values, id) => {
   row.key = [row.database, row.direction, row.technique].join("/");
   row.about = techniques[row.key];
   row.type = Object.keys(row.about.types).filter((type) => LOSSLESS.includes(row.about.types[type]));
-  // A link names the technique and its place, and stays valid when other measurements are added.
+  // A link contains the technique and its place, so it stays valid when measurements are added.
   row.link = [row.run, row.study, row.key, row.table, row.network, row.variant, row.rows].join("|");
   row.words = [row.label, row.variant, row.technique, row.family, row.about.driver, row.status, row.reason, row.dtypes]
     .join(" ").toLowerCase();
@@ -73,7 +73,7 @@ const placeOf = (row) => [row.table, row.network, row.variant, `${grouped(row.ro
 const rangeOf = (row) => `${thousands(row.slowest)} to ${thousands(row.fastest)}${row.unstable ? ", unstable" : ""}`;
 const outcomeOf = ({ rows_per_s: speed, status, reason }) =>
   speed === null ? `${status}: ${reason}` : `${thousands(speed)} rows/s`;
-// The place of a measurement, as far as the filters leave it open.
+// The parts of a measurement's place that no filter fixes.
 function openPlaceOf(row) {
   const open = RACE.filter((name) => !view.filters[name] && name !== "rows");
   return [`${grouped(row.rows)} rows`, ...open.map((name) => nameOf(row[name]))].join(", ");
@@ -156,7 +156,7 @@ function matching() {
 const form = byId("filters");
 form.addEventListener("submit", (event) => event.preventDefault());
 const search = element("input", { type: "search", name: "search", oninput: () => update({ search: search.value }) });
-// A telephone shows two columns, and can sort by the others.
+// Telephones show two columns, and this list sorts by all.
 const sorting = element("select", { name: "sort", onchange: () => update({ sort: sorting.value }, "pushState") });
 for (const { title, name, numeric } of COLUMNS)
   sorting.append(element("option", { value: name }, `${title}, ${numeric ? "lowest first" : "A to Z"}`),
@@ -176,12 +176,12 @@ function fits(row, filters = view.filters, ...ignored) {
 function filter(name, value) {
   const { [name]: _, ...filters } = view.filters;
   if (value !== "any") filters[name] = value;
-  // Each study measures one direction or one question: another choice moves on to a study that has it.
+  // A study measures one direction or one question: if it lacks the chosen value, switch to a study that has it.
   if (filters.study && name !== "study" && !measurements.some((row) => fits(row, filters)))
     filters.study = measurements.find((row) => fits(row, filters, "study"))?.study ?? filters.study;
   update({ filters }, "pushState");
 }
-// A list offers the values that the other filters leave, of any study, with their numbers of measurements.
+// A list has the values that fit the other filters, in any study, with their numbers of measurements.
 function fillSelect(name) {
   const chosen = view.filters[name] ?? "any";
   const counts = new Map(chosen === "any" ? [] : [[chosen, 0]]);
@@ -216,7 +216,7 @@ function viewFromAddress() {
     compare: [...new Set(words.getAll("compare"))].filter((link) => byLink.has(link)).slice(0, 2),
   };
 }
-// `pushState` makes a step that the browser's Back undoes.
+// With `pushState`, the browser's Back button undoes the change.
 function update(changes, method = "replaceState") {
   view = { ...view, ...changes };
   if (address() !== location.hash) history[method](null, "", address());
@@ -264,7 +264,7 @@ byId("compare").addEventListener("click", () => update({ open: "pair" }, "pushSt
 function drawDialog() {
   if (!view.open) return dialog.close();
   const opened = (view.open === "pair" ? view.compare : [view.open]).map((link) => byLink.get(link));
-  const content = !opened[0] ? [element("h2", { id: "detail-title" }, "This page does not have what the link names")]
+  const content = !opened[0] ? [element("h2", { id: "detail-title" }, "This page has no such measurement")]
     : opened[1] ? comparison(...opened) : details(opened[0]);
   const close = element("button", { type: "button", class: "close", onclick: () => dialog.close() }, "Close");
   dialog.replaceChildren(close, element("span", { role: "status", class: "status unseen" }), ...content);
@@ -289,7 +289,7 @@ function facts(row) {
 }
 function codeOf(row) {
   const { code, module } = row.about;
-  if (!code) return [element("p", {}, "Its code is part of its study, or this checkout no longer has the technique.")];
+  if (!code) return [element("p", {}, "Its code is in its study, or the technique is no longer in this checkout.")];
   return [
     element("p", {}, element("small", {}, `${row.technique} in ${module}, as it is in this checkout.`)),
     element("button", { type: "button", onclick: (event) => copy(code, event.target) }, "Copy code"),
@@ -324,7 +324,7 @@ function comparison(first, second) {
   ];
 }
 function ratioText(first, second) {
-  if (first.rows_per_s === null || second.rows_per_s === null) return "There is no ratio: not both have a speed.";
+  if (first.rows_per_s === null || second.rows_per_s === null) return "There is no ratio: one of them has no speed.";
   const [fast, slow] = first.rows_per_s >= second.rows_per_s ? [first, second] : [second, first];
   const name = (row) => `${row === first ? "first" : "second"} (${labelOf(row)})`;
   const text = (ratio) => `The ${name(fast)} has ${ratio.toFixed(2)}x the rows/s of the ${name(slow)}`;
@@ -342,7 +342,7 @@ function ratioText(first, second) {
 
 // --- copies --------------------------------------------------------------------------------------------------------
 
-// The cells of the measurements that match, without columns that are empty.
+// The cells of the matching measurements, without empty columns.
 function exportedCells() {
   const names = ["label", ...columns.filter((name) => !["label", "rounds", "ratio"].includes(name)), "machine"];
   const shown = matching();
@@ -366,7 +366,7 @@ async function copy(content, button) {
     await navigator.clipboard.writeText(content);
     button.textContent = status.textContent = "Copied";
   } catch {
-    // Some browsers give a file no access to the clipboard: the text is shown selected, for Ctrl+C.
+    // Some browsers deny files access to the clipboard: show the text selected, for Ctrl+C.
     const area = element("textarea", { rows: "6", cols: "60", "aria-label": "text to copy" });
     area.value = content;
     if (button.nextElementSibling?.matches("textarea")) button.nextElementSibling.remove();

@@ -1,4 +1,4 @@
-// All of a page can be read without this script: it folds and unfolds, and sorts and searches long tables.
+// Fold code and contents, and sort and search long tables. A page is complete without this script.
 
 const contents = document.querySelector(".contents details");
 if (contents) {
@@ -49,7 +49,7 @@ function makeSortable(table) {
 }
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 
-// What scrolls can be reached by keyboard.
+// Make elements that scroll reachable by keyboard.
 function setTabStops() {
   for (const box of document.querySelectorAll("main pre, main .listing, main table, .jp-OutputArea-output")) {
     if (box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible") box.tabIndex = 0;
