@@ -231,7 +231,7 @@ class _OfServer:
             return ("error", error) if error is not None else _read(case, returned)
         place.tables.create(case.table)
         if case.filled:
-            place.tables.load(*case.there)
+            place.tables.load(*case.before)
         _, error = await caller.call(case.table, case.frame(caller.technique.frame))
         return _stored(case, place.tables, error)
 
@@ -254,12 +254,12 @@ def _read(case: Case, returned: object) -> tuple[Outcome, str]:
 def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
     """Return the outcome of a write, from its table and from its error, if any."""
     try:
-        content = tables.content(case.made)
+        content = tables.content(case.full_table)
     except (psycopg.DataError, AnswerError) as unreadable:
         # PostgreSQL's dates include infinity and years before 1. ClickHouse stores numbers that an enum does not have.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
-        stored = len(content) - case.there[1].num_rows
+        stored = len(content) - case.before[1].num_rows
         return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
     if case.filled and case.filled.numbers:
         content = content.sort(KEY.name).with_columns(pl.col(case.filled.column.name).sort())
@@ -335,8 +335,8 @@ class _Caller:
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
     """Return the first difference between a frame and what was sent, in one line, or None."""
-    sent, columns = case.expected, case.made.columns
-    wrong = other_shape(list(frame.columns), len(frame), case.made.column_names, len(sent)) or invalid(frame)
+    sent, columns = case.expected, case.full_table.columns
+    wrong = other_shape(list(frame.columns), len(frame), case.full_table.column_names, len(sent)) or invalid(frame)
     if wrong:
         return wrong
     received = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])
