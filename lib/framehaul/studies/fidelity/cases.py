@@ -14,41 +14,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.data import schema
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
-from framehaul.data.schema import (
-    DATE32,
-    LONG_NUMBERS,
-    Column,
-    ColumnType,
-    Table,
-    Types,
-    decimal_types,
-    enum_types,
-    fixed_list_types,
-    list_types,
-    map_types,
-    nested_list_types,
-    struct_types,
-    timestamp_types,
-    whole_numbers,
-)
-from framehaul.studies.fidelity.shapes import (
-    DOUBLED,
-    FROM_ARROW,
-    NESTED_COLUMNS,
-    NESTED_SHAPES,
-    NOT_TEXT,
-    SHAPES,
-    SLICED,
-    SURROGATES,
-    UNFIT,
-    UUID_LISTS,
-    UUIDS,
-    Shape,
-    in_batches,
-    without,
-)
+from framehaul.data.schema import Column, ColumnType, Table, list_types, map_types, nested_list_types, struct_types
+from framehaul.studies.fidelity import shapes as frame_shapes
+from framehaul.studies.fidelity.shapes import NESTED_COLUMNS, SLICED, SURROGATES, Shape, without
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -154,7 +125,7 @@ class Case:
         """Return the rows to send as a frame of this kind, in the case's shape."""
         content = self.content()
         if kind == "batches":
-            return self.shapes[kind](content) if self.shapes else in_batches(content)
+            return self.shapes[kind](content) if self.shapes else frame_shapes.in_batches(content)
         has_the_types = [array.type for array in self.sent] == [column.types.arrow for column in self.columns]
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
@@ -182,8 +153,8 @@ class Case:
 
 
 def _case(
-    name: str, column_type: ColumnType, values: list[Any], *, exactly: Types | None = None, nullable: bool = False,
-    sent_as: pa.DataType | None = None, held_by: tuple[Database, ...] = BOTH,
+    name: str, column_type: ColumnType, values: list[Any], *, exactly: schema.Types | None = None,
+    nullable: bool = False, sent_as: pa.DataType | None = None, held_by: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
     """Return a case of values of one type, which `exactly` has if it takes parameters."""
     array = pa.array(values, sent_as or (exactly or column_type.value).arrow)
@@ -249,10 +220,9 @@ def _appended(
     """Return a case of appends to a table with a column that the server fills, unless the frame has it (`sent`)."""
     content: dict[Column, list[Any]] = {} if sent is None else {column: sent}
     content |= {Column("amount", T.INT32): [10, 20, 30], Column("remark", T.TEXT, nullable=True): ["a", None, "c"]}
-    return _written(
-        f"append: {name}", "append", content, without(column.name) if missing else SHAPES["as the table is"],
-        databases=databases, filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
-    )  # fmt: skip
+    shapes = without(column.name) if missing else frame_shapes.SHAPES["as the table is"]
+    filled = Filled(column, postgres, clickhouse, tuple(holds), numbers)
+    return _written(f"append: {name}", "append", content, shapes, databases=databases, filled=filled)
 
 
 def _not_text(
@@ -276,7 +246,7 @@ def _not_utf8() -> Iterator[Case]:
     yield _not_text("LowCardinality", b"text", first, b"text", first, column=low, direction="read")
     nullable = Column("value", T.TEXT, nullable=True)
     yield _not_text("beside NULL", None, b"text", first, None, column=nullable, direction="read")
-    for how, shapes in NOT_TEXT.items():
+    for how, shapes in frame_shapes.NOT_TEXT.items():
         yield _not_text(f"{how}, short", b"text", first, column=text, direction="write", shapes=shapes)
         yield _not_text(f"{how}, long", b"text", pad + first, column=text, direction="write", shapes=shapes)
     surrogate = NOT_UTF8["a surrogate"]
@@ -294,7 +264,7 @@ def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[
 
 def _wide(column_type: ColumnType) -> tuple[Case, Case]:
     name = column_type.value.clickhouse
-    least, most = whole_numbers(name)
+    least, most = schema.whole_numbers(name)
     return (
         _case(f"{name.lower()}: least and greatest", column_type, [str(least), "1", "0", "10000", str(most), None],
               nullable=True),
@@ -327,10 +297,10 @@ DEEP = struct_types(
         "day": T.DATE.value,
     }
 )
-MONEY = decimal_types(5, 2)
+MONEY = schema.decimal_types(5, 2)
 LONG_AGO_AND_LATE = "0001-01-01", "1899-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999"
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
+COLOURS = schema.enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
     "FF FE 41": b"\xff\xfeA",
     "overlong NUL": b"\xc0\x80",
@@ -407,7 +377,7 @@ _VALUES: tuple[Case, ...] = (
           _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
     _case("timestamp: in a zone, whose offset had seconds", T.TIMESTAMP_BERLIN,
            _utc("1901-01-01T00:00:00", "2026-10-25T00:30:00.000001"),
-           exactly=timestamp_types("us", "America/St_Johns")),
+           exactly=schema.timestamp_types("us", "America/St_Johns")),
     _case("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
     _case("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
     _case("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
@@ -451,11 +421,11 @@ _VALUES: tuple[Case, ...] = (
     _case("int16: with NULL", T.INT16, [1, None, -(2**15)], nullable=True),
     _case("float32: with NULL", T.FLOAT32, [1.5, None, 0.10000000149011612], nullable=True),
     _case("date: 1900 to 2299, with NULL", T.DATE, [*_days("1900-01-01", "1969-12-31", "2299-12-31"), None],
-           nullable=True, exactly=DATE32),
+           nullable=True, exactly=schema.DATE32),
     _case("timestamp: in a zone, with NULL", T.TIMESTAMP_BERLIN,
            [*_utc("2026-10-25T00:30:00", "2026-10-25T01:30:00.000001"), None], nullable=True),
     _case("enum: 200 values, the last, with NULL", T.ENUM, ["v199", None, "v0"], nullable=True,
-           exactly=enum_types(*(f"v{at}" for at in range(200)))),
+           exactly=schema.enum_types(*(f"v{at}" for at in range(200)))),
     _case("uuid: no UUID", T.UUID, ["0123", None, UUID_TEXT], nullable=True, held_by=()),
     _case("list of UUIDs: no UUID", T.LIST, [["a text of 16 byt", None], [UUID_TEXT]],
            exactly=list_types(T.UUID.value), held_by=()),
@@ -465,7 +435,7 @@ _VALUES: tuple[Case, ...] = (
            [[bytes(range(256)), b"", None], [], [b"\\x41", b'\xff\xfe{,}"', None]], exactly=list_types(T.BYTES.value)),
     _case("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
     _case("list of dates: 1900 to 2299, NULL", T.LIST, [[*_days("1900-01-01", "2299-12-31"), None], [], [None]],
-           exactly=list_types(DATE32)),
+           exactly=list_types(schema.DATE32)),
     _case("list of moments: microseconds, NULL", T.LIST,
            [[*_timestamps("1970-01-01", "2026-03-29T02:30:00.000001", "2199-12-31T23:59:59.5"), None], [], [None]],
            exactly=list_types(T.TIMESTAMP.value)),
@@ -485,7 +455,7 @@ _VALUES: tuple[Case, ...] = (
     _case("list of enum: a value more", T.LIST, [["a b", "grey"]], exactly=list_types(COLOURS),
            sent_as=pa.list_(pa.large_string()), held_by=()),
     _case("fixed-size list: of two moments", T.FIXED_LIST, [_timestamps("1970-01-01", "2026-03-29T02:30:00.000001")],
-           exactly=fixed_list_types(T.TIMESTAMP.value, 2)),
+           exactly=schema.fixed_list_types(T.TIMESTAMP.value, 2)),
     _case("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
     _case("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
     _case("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
@@ -523,7 +493,7 @@ _VALUES: tuple[Case, ...] = (
     _case("map: a key twice", T.MAP, [[("a", 1), ("b", 2), ("a", 3)]], held_by=("clickhouse",)),
     _case("map: whole numbers to lists of text", T.MAP, [[(7, ["a", None]), (-1, [])], []],
            exactly=map_types(T.INT32.value, list_types(T.TEXT.value))),
-    *(case for kind in LONG_NUMBERS[:-1] for case in _wide(kind)),
+    *(case for kind in schema.LONG_NUMBERS[:-1] for case in _wide(kind)),
     _case("wide decimal: 76 digits, negative, NULL", T.WIDE_DECIMAL,
            ["9" * 56 + "." + "9" * 20, "-" + "9" * 56 + "." + "9" * 20, "0.00000000000000000001", "-1.5", "0", None],
            nullable=True),
@@ -540,17 +510,17 @@ _VALUES: tuple[Case, ...] = (
 CASES: tuple[Case, ...] = (
     *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
     Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
-         directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
-    *(_people(name, shapes) for name, shapes in SHAPES.items()),
-    *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
+         directions=("write",), shapes=frame_shapes.DOUBLED, unfit="one of the two columns was dropped"),
+    *(_people(name, shapes) for name, shapes in frame_shapes.SHAPES.items()),
+    *(_nested_people(name, shapes) for name, shapes in frame_shapes.NESTED_SHAPES.items()),
     *(_written(f"frame: {name}", "frames", {Column("value", T.TEXT, nullable=True): SHORT_AND_LONG}, shapes)
-      for name, shapes in FROM_ARROW.items()),
+      for name, shapes in frame_shapes.FROM_ARROW.items()),
     _written("frame: UUIDs of Arrow", "frames",
-             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, UUIDS),
+             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, frame_shapes.UUIDS),
     _written("frame: lists of UUIDs of Arrow", "frames",
              {Column("value", T.LIST, exactly=list_types(T.UUID.value)): [[UUID_TEXT, None], [], [UUID_OF_TEXT]]},
-             UUID_LISTS),
-    *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
+             frame_shapes.UUID_LISTS),
+    *(_people(name, shapes, unfit) for name, (shapes, unfit) in frame_shapes.UNFIT.items()),
     _appended("a default, its column not named", STATE, *DEFAULT_STATE, ["new"] * 5),
     _appended("a default, its column missing in the frame", STATE, *DEFAULT_STATE, ["new"] * 5, sent=["x", "y", "z"],
               missing=True),
