@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from framehaul.bench.passes import Ok, Pass, attempt, last_line
+from framehaul.bench.passes import last_line
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import PROJECT, Settings
 
@@ -160,23 +160,6 @@ def build(command: list[str], directory: Path, failed: str) -> None:
     """Run a build with its output on standard error; raises UnavailableError with the text `failed` if it fails."""
     if subprocess.run(command, cwd=directory, stdout=sys.stderr, check=False).returncode:
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: see above")
-
-
-class Commands:
-    """The commands of drivers, each of which is prepared once and whose error is kept."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._commands: dict[str, Pass[list[str]]] = {}
-
-    def of(self, name: str, command: Command) -> list[str]:
-        """Return a command; raises UnavailableError if its program is not available."""
-        if name not in self._commands:
-            self._commands[name] = attempt(lambda: command(self._settings), failures=())
-        known = self._commands[name]
-        if isinstance(known, Ok):
-            return known.values
-        raise UnavailableError(known.reason)
 
 
 def _python(database: str, name: str, label: str, origin: str = "beyond") -> Contender:

@@ -25,8 +25,9 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
+from framehaul.settings import Settings
 from framehaul.studies.drivers import catalog, program, shapes
-from framehaul.studies.drivers.catalog import Commands, Contender
+from framehaul.studies.drivers.catalog import Contender
 from framehaul.studies.drivers.shapes import Shape
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
@@ -132,7 +133,6 @@ def _run(
         servers.running(run.settings) as both,
         target_of(both) as target,
     ):
-        commands = Commands(run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver = task.contender
@@ -141,8 +141,8 @@ def _run(
 
         def work(stop: threading.Event) -> None:
             in_rounds(
-                tasks, rounds, lambda task, _: measured(task, target, commands), record, stop=stop, finished=finished,
-                progress=lambda task, _: run.progress(f"{task.contender.name}: {task.shape.name}"),
+                tasks, rounds, lambda task, _: measured(task, target, run.settings), record, stop=stop,
+                finished=finished, progress=lambda task, _: run.progress(f"{task.contender.name}: {task.shape.name}"),
             )  # fmt: skip
 
         run.expect(len(tasks) * (rounds.warmup + rounds.passes))
@@ -151,12 +151,12 @@ def _run(
         interruptible(work)
 
 
-def measured(task: Task, target: Target, commands: Commands) -> dict[str, Any]:
+def measured(task: Task, target: Target, settings: Settings) -> dict[str, Any]:
     """Run the program of a driver and return the figures of the pass.
 
     Raises WrongResultError for wrong rows or a failed program, and UnavailableError if the driver cannot run here.
     """
-    command = commands.of(task.contender.name, task.contender.command)
+    command = task.contender.command(settings)
     request = target.address | {
         "shape": asdict(task.shape), "connections": task.connections, "seconds": task.seconds,
         "warmup_seconds": task.warmup_seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,18 +78,15 @@ class BreakableServers:
 @contextmanager
 def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
     """Run both servers in a temporary directory while the block lasts."""
-    home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
-    home.chmod(0o711)  # the account that runs PostgreSQL has to enter it
-    try:
+    with ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
+        stack.callback(remove, home)
+        home.chmod(0o711)  # the account that runs PostgreSQL has to enter it
         postgres = EmbeddedPostgres(home, choose_port(None, ""), extensions)
+        stack.callback(postgres.stop)
         clickhouse = EmbeddedClickHouse(home, choose_port(None, ""), choose_port(None, ""), profile=SMALL_BLOCKS)
-        try:
-            yield BreakableServers(postgres, clickhouse, Servers(postgres.start(), clickhouse.start(), "embedded"))
-        finally:
-            postgres.stop()
-            clickhouse.stop()
-    finally:
-        remove(home)
+        stack.callback(clickhouse.stop)
+        yield BreakableServers(postgres, clickhouse, Servers(postgres.start(), clickhouse.start(), "embedded"))
 
 
 def frame_of(first: int, rows: int) -> pl.DataFrame:

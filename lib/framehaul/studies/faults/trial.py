@@ -256,7 +256,8 @@ class Subject:
         self.server_is_back = threading.Event()
         self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
         self._another = table.renamed(f"{table.name}_another")
-        self._client_bytes = self._server_bytes = 0
+        self._bytes = 0
+        """The bytes of a transfer in its direction."""
 
     def is_left(self, fault: Fault) -> bool:
         """Return whether the fault applies and was not tried yet."""
@@ -276,7 +277,8 @@ class Subject:
         target = self._target(NO_FAULT)
         with self._relayed() as (server, relay):
             asyncio.run(count())
-            self._client_bytes, self._server_bytes = relay.from_client_bytes, relay.from_server_bytes
+            writes = self.technique.direction == "write"
+            self._bytes = relay.from_client_bytes if writes else relay.from_server_bytes
 
     def suffer(self, fault: Fault) -> None:
         """Try the fault and record the outcome."""
@@ -324,12 +326,11 @@ class Subject:
         )
 
     def _arm(self, relay: BreakingRelay, fault: Fault, share: float) -> None:
-        write = fault.direction == "write"
-        after = int(share * (self._client_bytes if write else self._server_bytes))
+        after, writes = int(share * self._bytes), fault.direction == "write"
         if fault.strikes == "hold":
-            relay.hold(after, in_client_bytes=write, held=self.held, until=self.server_is_back)
+            relay.hold(after, in_client_bytes=writes, held=self.held, until=self.server_is_back)
         elif fault.strikes:
-            relay.strike(fault.strikes, after, in_client_bytes=write)
+            relay.strike(fault.strikes, after, in_client_bytes=writes)
 
     def _sent(self, fault: Fault) -> list[Any]:
         """Return the arguments of a write; record batches are sent in groups of the size of a ClickHouse block."""
