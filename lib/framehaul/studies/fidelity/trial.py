@@ -304,10 +304,8 @@ class _Caller:
         if self._client is None:
             try:
                 self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
-            except UnavailableError:
-                raise
             except Exception as error:
-                if self._opens:
+                if self._opens or isinstance(error, UnavailableError):
                     raise
                 return None, f"the client does not open: {describe(error)}"
         with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:

@@ -89,17 +89,17 @@ def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
 
         def measure(task: Task, _: int) -> dict[str, Any]:
             service, test = task
-            if not isinstance(made := ready[service.name, test.scale], Ok):
-                raise (UnavailableError if isinstance(made, Skipped) else WrongResultError)(made.reason)
+            if not isinstance(data := ready[service.name, test.scale], Ok):
+                raise (UnavailableError if isinstance(data, Skipped) else WrongResultError)(data.reason)
             if not test.select_only:
                 written.add(task)
             return benches[service.name].run(test)
 
         def work(stop: threading.Event) -> None:
             for service in offered:
-                this_run.progress(f"{service.name}: making data")
+                this_run.progress(f"{service.name}: creating data")
                 benches[service.name] = bench = Bench(service, settings, stop)
-                ready.update({(service.name, scale): made for scale, made in _set_up(bench, tests, limits).items()})
+                ready.update({(service.name, scale): data for scale, data in _set_up(bench, tests, limits).items()})
             in_rounds(
                 tasks, schedule, measure, record, stop=stop, finished=finished,
                 progress=lambda task, _: this_run.progress(f"{task[0].name} {task[1].name}"),
@@ -130,10 +130,10 @@ def _set_up(bench: Bench, tests: Sequence[Test], limits: ExitStack) -> dict[int,
         if service.iops is not None and service.server is not None and service.server.process_id is not None:
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
 
-    of_scale = {test.scale: test for test in tests}
-    made = {scale: attempt(partial(bench.initialise, test)) for scale, test in of_scale.items()}
+    by_scale = {test.scale: test for test in tests}
+    created = {scale: attempt(partial(bench.initialise, test)) for scale, test in by_scale.items()}
     limit_set = attempt(limit)
-    return made if isinstance(limit_set, Ok) else dict.fromkeys(made, limit_set)
+    return created if isinstance(limit_set, Ok) else dict.fromkeys(created, limit_set)
 
 
 def _row(run_id: str, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
