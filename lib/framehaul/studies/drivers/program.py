@@ -49,7 +49,7 @@ class Window:
         return now < self._end_ns and not self.failed
 
     def figures(self) -> Answer:
-        """Close the window and return its part of the answer."""
+        """Return the part of the answer about the queries; the window ends now."""
         return {
             "seconds": (time.perf_counter_ns() - self._start_ns) / 1e9, "cpu_seconds": time.process_time() - self._cpu,
             "queries": len(self.latencies_ns), "rows": self.rows, "latencies_ns": self.latencies_ns,
@@ -88,11 +88,13 @@ async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[
         yield clients
 
 
-async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
+async def _drive(driver: Driver, address: Any, request: Answer) -> Answer:
     """Run one query for the check, then queries on all connections, one task or thread per connection."""
-    query: Query = driver.fetch
+    shape, query = Shape(**request["shape"]), driver.fetch
     async with _connected(driver, address, 1) as [client]:
-        checked = shown(await _awaited(query, client, shape), digested=request.get("digest", False))
+        rows = _rows(await _awaited(query, client, shape))
+        checked = digest(rows) if request.get("digest") else rows
+        del rows
     async with _connected(driver, address, request["connections"]) as clients:
         with ThreadPoolExecutor(len(clients)) as pool:  # starts threads only for synchronous drivers
 
@@ -113,11 +115,10 @@ async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> 
     return figures | {"checked": checked}
 
 
-def shown(returned: Any, *, digested: bool) -> Any:
-    """Return the rows of a query in JSON's types, or their digest."""
+def _rows(returned: Any) -> list[Any]:
+    """Return the rows of a query in JSON's types."""
     rows = returned if isinstance(returned, list) else returned.to_pylist()  # an Arrow table
-    rows = [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
-    return digest(rows) if digested else rows
+    return [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
 
 
 def json_value(value: Any) -> Any:
@@ -144,14 +145,10 @@ def digest(rows: list[Any]) -> str:
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
     """Run the driver under its event loop and return the answer; raises what the driver raises."""
-    shape, factory = Shape(**request["shape"]), None
-    if driver.loop == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
+    factory = importlib.import_module("uvloop").new_event_loop if driver.loop == "uvloop" else None
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(drive(driver, address, shape, request))
+            return runner.run(_drive(driver, address, request))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 

@@ -76,7 +76,12 @@ class Bench:
         self._tables.run(f"CREATE SCHEMA {schema}")
         self._schemas.append(schema)
         self._tables.run(f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
-        self._check_path(test.scale)
+        # Some connection poolers drop the search path, and pgbench would use tables of another schema.
+        with psycopg.connect(self._conninfo(test.scale), password=self._server.password, connect_timeout=10) as session:
+            if session.execute("SHOW search_path").fetchone() != (schema,):
+                raise BenchError(
+                    "the service does not keep search_path (a connection pooler?); give the server's own address"
+                )
         self._pgbench(test.scale, test.initialisation())
 
     def run(self, test: Test) -> dict[str, Any]:
@@ -138,15 +143,6 @@ class Bench:
         path = f"-c search_path={SCHEMA.format(scale=scale)}"
         options["options"] = f"{options.get('options', '')} {path}".strip()
         return make_conninfo(host=server.host, port=server.port, user=server.user, dbname=server.database, **options)
-
-    def _check_path(self, scale: int) -> None:
-        """Raise BenchError if the service drops the search path: pgbench would use tables of another schema."""
-        with psycopg.connect(self._conninfo(scale), password=self._server.password, connect_timeout=10) as connection:
-            path = connection.execute("SHOW search_path").fetchone()
-        if path != (SCHEMA.format(scale=scale),):
-            raise BenchError(
-                "the service does not keep search_path (a connection pooler?); give the server's own address"
-            )
 
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
         """Run pgbench and return its output; raises KeyboardInterrupt if the study is stopped."""
