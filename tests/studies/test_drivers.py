@@ -25,7 +25,7 @@ from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import catalog, judged, program, with_means
 from framehaul.studies.drivers import study as drivers
-from framehaul.studies.drivers.catalog import Commands, Contender, answer_of
+from framehaul.studies.drivers.catalog import Contender, answer_of
 from framehaul.studies.drivers.claims import LABELS, MEAN
 from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.shapes import BLOBS, CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, Shape
@@ -198,9 +198,8 @@ def fake(name: str, answer: object = None, deed: str = "") -> Contender:
 
 def outcomes(tasks: list[Task], target: Target, settings: Settings) -> dict[str, Any]:
     """Return how a pass of each driver ended, as the columns of its row."""
-    commands = Commands(settings)
     return {
-        task.contender.name: columns_of(attempt(lambda task=task: drivers.measured(task, target, commands)))  # type: ignore[misc]
+        task.contender.name: columns_of(attempt(lambda task=task: drivers.measured(task, target, settings)))  # type: ignore[misc]
         for task in tasks
     }
 

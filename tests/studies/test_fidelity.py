@@ -215,12 +215,12 @@ def test_tables_fill_what_no_technique_was_told_of(database: Any, servers: Serve
     filled = [(case, case.filled) for case in CASES if case.filled and database in case.databases]
     assert len(filled) >= 5
     for case, column in filled:
-        name, before = column.column.name, case.there[1].num_rows
-        assert case.made.column_names[1] == name
+        name, before = column.column.name, case.before[1].num_rows
+        assert case.full_table.column_names[1] == name
         tables.create(case.table)
         try:
-            tables.load(*case.there)
-            content = tables.content(case.made).sort(KEY.name)
+            tables.load(*case.before)
+            content = tables.content(case.full_table).sort(KEY.name)
             assert content[name].to_list() == list(column.holds[:before]), case.name
         finally:
             tables.drop(case.table)

@@ -77,7 +77,7 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
     assert [one["name"] for one in collected.page(run)["runs"]] == ["this run"]  # and not a second time
     (theirs,) = collected.page(tmp_path / "nothing measured yet")["runs"]
     assert theirs["name"] == f"my-laptop, {DAY}, up to 1,000 rows"
-    with pytest.raises(ResultsError, match="there already"):
+    with pytest.raises(ResultsError, match="exists already"):
         machines.submit(run, "my-laptop")
     monkeypatch.setattr("sys.argv", ["framehaul", "submitted", str(place)])
     assert main() == 0
@@ -165,7 +165,7 @@ def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeyp
     for bad in ("", "My Laptop", "../x", "a/b", "-x-"):
         with pytest.raises(SettingsError, match="MACHINE="):
             machines.submit(run, bad)
-    with pytest.raises(ResultsError, match="no run that is done"):
+    with pytest.raises(ResultsError, match="no finished run"):
         machines.submit(tmp_path, "my-laptop")
     assert not (tmp_path / "machines").exists()
 

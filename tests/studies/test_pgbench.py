@@ -59,7 +59,7 @@ def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
     ("given", "said"),
     [
         ({"pgbench_services": "postgresql://u:secret@h/d"}, "PGBENCH_SERVICES: pair 1 is not name=value"),
-        ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is there twice"),
+        ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is given twice"),
         ({"pgbench_services": "a=postgresql://u:secret@h:port/d"}, "that of a is not a libpq connection string"),
         ({"pgbench_services": "default=postgresql://u:secret@h/d"}, "default is the name of a built-in service"),
         ({}, "services: there is no example 'rds'; known: default, tuned"),

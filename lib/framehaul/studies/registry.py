@@ -1,4 +1,4 @@
-"""All studies: each is registered here once, so that nothing that a study uses is imported to find it."""
+"""Register every study once, so that listing studies imports none of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framehaul.bench.study import (
-    RACE,
-    ROUNDS,
-    ROWS,
-    SEED,
-    TECHNIQUE_PASSES,
-    TRIED,
-    WARMUP,
-    Parameter,
-    Study,
-)  # fmt: skip
+from framehaul.bench.study import RACE, ROUNDS, ROWS, SEED, TECHNIQUE_PASSES, TRIED, WARMUP, Parameter, Study
 from framehaul.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -25,20 +15,19 @@ if TYPE_CHECKING:
     from framehaul.bench.compare import Run
     from framehaul.settings import Preset
 
-
 PROFILE = Parameter(
-    "profile", 0, "1: keep with every pass what ClickHouse counted of it, its ProfileEvents", smoke=1, reference=1
+    "profile", 0, "1: store the ProfileEvents that ClickHouse counts during every pass", smoke=1, reference=1
 )
 
 TABLE = Parameter(
     "table", "standard",
-    "of notebooks 01 to 04: the published table, or one of types (a list, a struct, a document, an enum, "
-    "a decimal beside scalars), which not every technique carries", choices=("standard", "nested"),
+    "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
+    "and which not every technique supports", choices=("standard", "nested"),
 )  # fmt: skip
 
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int, int]) -> Study:
-    """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
+    """Return the study of a direction; with the preset quick, the fastest take 0.1 to 0.3 s for `rows` on two cores."""
     parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     return Study(
@@ -85,22 +74,20 @@ FIDELITY = Study(
     seconds=(16, 45, 900),
 )
 
-HOLD = Parameter(
-    "hold", 3, "seconds for which the load is held at the end of the study of faults", least=1, smoke=1, reference=20
-)
+HOLD = Parameter("hold", 3, "seconds of load at the end of the faults study", least=1, smoke=1, reference=20)
 FAULTS_STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
     patience="framehaul.studies.faults.study:patience", untimed=True, holds=(), seconds=(19, 60, 900),
 )  # fmt: skip
 
 LOAD = (
-    Parameter("connections", 4, "connections at once", least=1, smoke=2),
+    Parameter("connections", 4, "concurrent connections", least=1, smoke=2),
     Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
-    Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=0.05),
+    Parameter("warmup_duration", 0.02, "seconds of warm-up before them", smoke=0.01, reference=0.05),
 )
 CONCURRENCY = Parameter(
-    "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
-    reference=[1, 4],
+    "concurrency", [1, 4], "numbers of concurrent queries; all but the published table use only the first", least=1,
+    smoke=[1, 2], reference=[1, 4],
 )  # fmt: skip
 _ROWS = "framehaul.studies.drivers.study:Measurement"
 POSTGRES_DRIVERS = Study(
@@ -110,14 +97,12 @@ POSTGRES_DRIVERS = Study(
 )  # fmt: skip
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
-    # Its values are checked before each pass: so every client has fetched them already.
+    # No warm-up: the check of values before each pass has fetched the rows already.
     (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     holds=(), seconds=(30, 40, 350),
 )  # fmt: skip
 
-PARALLEL = Parameter(
-    "parallel", 4, "files, connections or loads that may run at once, on the way to a warehouse", least=1
-)
+PARALLEL = Parameter("parallel", 4, "concurrent files, connections or loads on the way to a warehouse", least=1)
 WAREHOUSE = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
     (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
@@ -139,13 +124,12 @@ JSON_PARQUET = Study(
 )  # fmt: skip
 
 WORKLOAD = Parameter(
-    "workload", "scaled", "tests of pgbench: the smallest that show whether services answer, scaled to this machine at "
-    "a second each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"),
-    smoke="smallest",
+    "workload", "scaled", "tests of pgbench: smallest (do the services answer?), scaled to this machine at a second "
+    "each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"), smoke="smallest",
 )  # fmt: skip
 SERVICES = Parameter(
-    "services", "default small_buffers limited_iops", "names of the embedded configurations to run under pgbench, "
-    "beside services of yours; empty: all", smoke="default limited_iops", reference="",
+    "services", "default small_buffers limited_iops", "names of embedded configurations to run under pgbench, in "
+    "addition to your services; empty: all", smoke="default limited_iops", reference="",
 )  # fmt: skip
 PGBENCH = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
@@ -162,13 +146,10 @@ NOISE = Study(
     seconds=(4, 45, 140),
 )
 
-MEGABYTES = Parameter(
-    "megabytes", 2.0, "the largest frame of tables of other shapes", smoke=0.05, reference=10.0
-)  # fmt: skip
+MEGABYTES = Parameter("megabytes", 2.0, "of table shapes: size of the largest frame", smoke=0.05, reference=10.0)
 POINTS = Parameter(
-    "points", "few", "of tables of other shapes: how many tables and numbers of rows: least, few, or sizes for all "
-    "tables and powers of ten",
-    choices=("least", "few", "sizes"), smoke="least", reference="sizes",
+    "points", "few", "of table shapes: the number of tables and of sizes: least, few, or sizes for all tables and "
+    "powers of ten", choices=("least", "few", "sizes"), smoke="least", reference="sizes",
 )  # fmt: skip
 
 TABLE_SHAPES = Study(
@@ -190,16 +171,13 @@ EVERYDAY_API = Study(
 )
 
 TARGETS = Parameter(
-    "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300],
-    reference=[10_000, 1_000_000],
-)  # fmt: skip
+    "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300], reference=[10_000, 1_000_000]
+)
 INCOMING = Parameter(
-    "incoming", [10, 5_000], "of upserts: rows that come; the fewest of them into the largest table",
+    "incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
     least=1, smoke=[30], reference=[1, 1_000, 100_000],
 )  # fmt: skip
-SHARES = Parameter(
-    "shares", [90], "of upserts: per cent of the rows that come whose key is there", smoke=[50],
-)  # fmt: skip
+SHARES = Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50])
 
 UPSERT_STUDY = Study(
     "19_upsert",
@@ -217,10 +195,10 @@ OWN_DATA = Study(
     "20_own_data", "Which path is the fastest for a dataframe of your own?",
     (
         Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
-        Parameter("rows", 0, "the first rows of it; 0: all"),
+        Parameter("rows", 0, "how many of its first rows to use; 0: all"),
         Parameter("key", "", "columns of the primary key"),
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
-        Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
+        Parameter("mode", "append", "how to write: append, replace (all rows) or upsert (by key)",
                   choices=("append", "replace", "upsert")),
         ROUNDS.at(5), WARMUP, SEED, RACE,
     ),
@@ -256,25 +234,20 @@ EXPLORER = Study(
 )  # fmt: skip
 
 
-STUDIES = (
-    EXPLORER, *TRANSFERS, SUMMARY, SCALING, ABLATIONS, FIDELITY, FAULTS_STUDY, POSTGRES_DRIVERS, CLICKHOUSE_CLIENTS,
-    WAREHOUSE, PARQUET, JSON_PARQUET, PGBENCH, NOISE, TABLE_SHAPES, EVERYDAY_API, UPSERT_STUDY, OWN_DATA, SCALE_OUT,
-    NETWORK,
-)  # fmt: skip
-"""All studies, by the number of the notebook."""
-
-
 def studies() -> tuple[Study, ...]:
-    """Return all studies, by the number of the notebook."""
-    return STUDIES
+    """Return all studies in the order of their notebooks' numbers."""
+    return (
+        EXPLORER, *TRANSFERS, SUMMARY, SCALING, ABLATIONS, FIDELITY, FAULTS_STUDY, POSTGRES_DRIVERS,
+        CLICKHOUSE_CLIENTS, WAREHOUSE, PARQUET, JSON_PARQUET, PGBENCH, NOISE, TABLE_SHAPES, EVERYDAY_API, UPSERT_STUDY,
+        OWN_DATA, SCALE_OUT, NETWORK,
+    )  # fmt: skip
 
 
 def chosen(numbers: str) -> list[Study]:
-    """The studies of these numbers or names (`01 scaling`), or all but those on demand, in the order they run in.
+    """Return the studies with these numbers or names (`01 scaling`), or without any all but those on demand.
 
-    That is the order of their numbers: who only reads has a higher one than what it reads.
-
-    Raises SettingsError for what is neither.
+    They run in the order of their numbers: a study that only reads has a higher number than the studies it reads.
+    Raises SettingsError for an unknown number or name.
     """
     known = {key: study for study in studies() for key in (study.number, study.name)}
     wanted = numbers.replace(",", " ").split()
@@ -284,43 +257,38 @@ def chosen(numbers: str) -> list[Study]:
             raise SettingsError(f"NOTEBOOKS: there is no notebook {one!r}; choose from {every}")
     named = [known[one].notebook for one in wanted]
     selected = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
-    # What sums up others comes as soon as the first of them are there, and again when all are.
+    # A summary comes as soon as its first studies have ended, and again at the end.
     return [*selected, *(one for one in selected[:-1] if one.headline)]
 
 
 @cache
 def parameters() -> dict[str, tuple[Parameter, ...]]:
-    """Every parameter of the studies that run without being asked for, as each of them has it, by its name.
+    """Return the parameters of all studies that are not on demand, by name, each as its studies have it.
 
-    Raises ValueError when one name means two.
+    Raises ValueError when one name has two meanings.
     """
     by_name: dict[str, tuple[Parameter, ...]] = {}
     for study in studies():
         for one in () if study.on_demand else study.parameters:
             others = by_name.get(one.name, ())
             if others and others[0].meaning != one.meaning:
-                raise ValueError(f"{study.notebook}: {one.name} is another parameter elsewhere")
+                raise ValueError(f"{study.notebook}: {one.name} has another meaning in another study")
             by_name[one.name] = (*others, one)
     return by_name
 
 
 def values(of: Study, preset: Preset, given: Mapping[str, str | None]) -> dict[str, Any]:
-    """The values of a study's parameters: as given, else those of the preset.
+    """Return the values of a study's parameters: as given, else those of the preset.
 
-    Raises SettingsError for one that makes no sense.
+    Raises SettingsError for an invalid value.
     """
     return {
         one.name: one.of(preset) if (text := given.get(one.name)) is None else one.value(text) for one in of.parameters
     }
 
 
-def technique_files() -> tuple[str, ...]:
-    """The results files whose rows are passes of techniques."""
-    return tuple(study.results for study in studies() if study.measures_techniques)
+def read_run(path: Path) -> Run:
+    """Return the passes of a run's techniques, as `compare.read_run` reads them."""
+    from framehaul.bench import compare  # it imports dataframe libraries, which the registry does not need
 
-
-def read_run(path: Path, name: str = "") -> Run:
-    """The passes of a run's techniques, as `compare.read_run` reads them."""
-    from framehaul.bench import compare  # it imports dataframes; who only looks for a study needs none
-
-    return compare.read_run(path, technique_files(), name)
+    return compare.read_run(path, [study.results for study in studies() if study.measures_techniques])

@@ -1,4 +1,4 @@
-"""Drivers and clients that fetch rows: PostgreSQL by the shape of a query, ClickHouse by the types of a table."""
+"""Measure drivers that fetch rows: PostgreSQL by the shape of a query, ClickHouse by the types of a table."""
 
 from framehaul.studies.drivers.claims import MEAN, judged, with_means
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES

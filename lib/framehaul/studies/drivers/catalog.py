@@ -1,4 +1,4 @@
-"""The drivers that are compared, the programs that run them, and the builds of programs in other languages."""
+"""List the drivers that are compared, run their programs, and build the programs in other languages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from framehaul.bench.passes import Ok, Pass, attempt, last_line
+from framehaul.bench.passes import last_line
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import PROJECT, Settings
 
 SOURCES = PROJECT / "drivers"
 PATIENCE_SECONDS = 120
-"""How long an answer may take beyond the time that was asked for."""
+"""The time that an answer may take beyond the time of the test."""
 VERSION_SECONDS = 30
 NOT_OFFERED = 3
 """The exit status of a program whose driver cannot run here."""
@@ -33,7 +33,7 @@ type Command = Callable[[Settings], list[str]]
 
 @dataclass(frozen=True)
 class Contender:
-    """A driver as it is used, its label, and the command of its program; `origin` is `published` as in the article."""
+    """A driver, how it is used, and the command of its program; `origin` is `published` if the article has it."""
 
     name: str
     label: str
@@ -41,13 +41,13 @@ class Contender:
     origin: str
     command: Command
     arrays_as_text: bool = False
-    """Whether it returns arrays as the text that the server sent."""
+    """Whether the driver returns arrays as the text that the server sent."""
 
 
 def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
     """Start a program with a request on standard input and return the JSON object that it prints.
 
-    Raises UnavailableError when its driver cannot run here, WrongResultError when it fails or exceeds the time.
+    Raises UnavailableError if its driver cannot run here, and WrongResultError if it fails or exceeds the time.
     """
     try:
         done = subprocess.run(
@@ -63,12 +63,12 @@ def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = P
 
 
 def go(name: str) -> Command:
-    """Return the command of a driver of Go."""
+    """Return the command of a Go driver."""
     return lambda settings: [str(go_program(settings)), name]
 
 
 def go_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return the program of Go's drivers; raises UnavailableError where it is not built, unless it is to `make` it."""
+    """Return the program of Go's drivers; raises UnavailableError if it is not built, unless `make` builds it."""
     find_tool("go", "Go: install it (https://go.dev/dl/)")
     sources, target = SOURCES / "go", settings.tools_dir / "go"
     texts = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
@@ -79,12 +79,12 @@ def go_program(settings: Settings, *, make: bool = False) -> Path:
 
 
 def node(name: str) -> Command:
-    """Return the command of a driver of Node."""
+    """Return the command of a Node driver."""
     return lambda settings: ["node", str(node_program(settings)), name]
 
 
 def node_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return the program of Node's drivers, a copy with its packages beside it, like `go_program`."""
+    """Return the program of Node's drivers, which is a copy next to its packages, like `go_program`."""
     for tool in ("node", "npm"):
         find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
     target = settings.tools_dir / "node"
@@ -98,7 +98,7 @@ def node_program(settings: Settings, *, make: bool = False) -> Path:
 
 
 def _made(what: str, mark: Path, wanted: str, command: list[str] | None, directory: Path) -> None:
-    """Run the command that builds a program, unless the file `mark` shows that it is built from the same sources."""
+    """Run the command that builds a program, unless the file `mark` shows that the sources have not changed."""
     if not mark.exists() or mark.read_text() != wanted:
         if command is None:
             raise UnavailableError(f"{what} are not built. make tools builds them, in about a minute")
@@ -108,9 +108,9 @@ def _made(what: str, mark: Path, wanted: str, command: list[str] | None, directo
 
 
 def adbc_clickhouse(settings: Settings) -> Path:
-    """Return the manifest by which ADBC finds ClickHouse's driver in this environment, and build the driver.
+    """Build ClickHouse's ADBC driver and return the manifest by which ADBC finds it in this environment.
 
-    A driver that is installed there (`dbc install clickhouse`) is left as it is. Raises UnavailableError.
+    An installed driver (`dbc install clickhouse`) is not replaced. Raises UnavailableError.
     """
     sources, target = SOURCES / "adbc_clickhouse", settings.tools_dir / "adbc_clickhouse"
     library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
@@ -128,7 +128,7 @@ def adbc_clickhouse(settings: Settings) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Go and Node where they are installed, with those of their drivers."""
+    """Return the versions of Go, Node and their drivers, as far as they are installed."""
     toolchains = {}
     if shutil.which("go"):
         required = re.findall(r"^\t(\S+ v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
@@ -141,7 +141,7 @@ def versions() -> dict[str, str]:
 
 
 def version_output(*command: str) -> str:
-    """Return what a program prints about itself, or `unknown`."""
+    """Return the output of a command that prints a version, or `unknown`."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=True, timeout=VERSION_SECONDS
@@ -151,32 +151,15 @@ def version_output(*command: str) -> str:
 
 
 def find_tool(name: str, what: str) -> None:
-    """Raise UnavailableError where a program is not on PATH; `what` names the package and its address."""
+    """Raise UnavailableError if a program is not on PATH; `what` names the package and its address."""
     if shutil.which(name) is None:
         raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
 
 
 def build(command: list[str], directory: Path, failed: str) -> None:
-    """Run a build with its output on standard error; raises UnavailableError if it fails."""
+    """Run a build with its output on standard error; raises UnavailableError with the text `failed` if it fails."""
     if subprocess.run(command, cwd=directory, stdout=sys.stderr, check=False).returncode:
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: see above")
-
-
-class Commands:
-    """The commands of drivers and tools. Each is prepared once, and an error is remembered."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._commands: dict[str, Pass[list[str]]] = {}
-
-    def of(self, name: str, command: Command) -> list[str]:
-        """Return a command; raises UnavailableError where the program is not available."""
-        if name not in self._commands:
-            self._commands[name] = attempt(lambda: command(self._settings), failures=())
-        known = self._commands[name]
-        if isinstance(known, Ok):
-            return known.values
-        raise UnavailableError(known.reason)
 
 
 def _python(database: str, name: str, label: str, origin: str = "beyond") -> Contender:

@@ -1,4 +1,4 @@
-"""Geometric means over the published queries, and claims of publications judged by measured ratios."""
+"""Compute geometric means over the published queries, and judge published claims by measured ratios."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ AVERAGED = [*PUBLISHED_SHAPES, *(table.name for table in CLICKHOUSE_TABLES)]
 
 
 def with_means(passes: pl.DataFrame) -> pl.DataFrame:
-    """Return the passes with a column `query`, client CPU time, and the geometric mean as a query of its own.
+    """Return the passes with a column `query`, client CPU time, and the geometric mean as an additional query.
 
-    The mean is that of the four published shapes of PostgreSQL, or of the tables of ClickHouse with the fewest
+    The mean is taken over the four published shapes of PostgreSQL, or over the tables of ClickHouse with the fewest
     connections. A driver has a mean only in passes with all of these queries, and only if none of them ever failed.
     """
     least, cpu_us = pl.col("connections").min(), pl.col("client_cpu_s") * 1e6
@@ -42,7 +42,7 @@ def judged(passes: pl.DataFrame, claims: pl.DataFrame) -> pl.DataFrame:
     """Return claims with the measured ratio of rows/s, its interval, and in `today` whether each claim holds.
 
     A claim is that in a `query` the driver `left` has at least `at_least` times the rows/s of the driver `right`.
-    Verdicts of one call are corrected for each other, as `ratios.verdicts` describes.
+    Verdicts of one call are corrected for multiple comparisons, see `ratios.verdicts`.
     """
     measured = []
     for query, left, right in claims.select("query", "left", "right").iter_rows():

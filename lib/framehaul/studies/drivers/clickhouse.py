@@ -1,7 +1,7 @@
-"""Python clients that fetch rows from ClickHouse: how each connects, and how the rows of a query become Python values.
+"""Connect and fetch with the ClickHouse clients of Python, each of which returns rows of Python values.
 
-Each is imported where it connects, because some imports take longer than the test. No client compresses: on loopback
-that costs more than it saves, and the clients differ in what they request.
+Clients are imported where they connect, because some imports take longer than the test. No client compresses: on
+loopback compression costs more than it saves, and the clients differ in what they request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The description of a Python driver for the program that runs it."""
+"""Describe a Python driver to the program that runs it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Driver:
-    """How a driver connects and fetches.
+    """The functions with which a driver connects, fetches and closes.
 
     `open` takes the server's address. `fetch` takes a connection and a shape, and returns fully decoded rows in a list
-    or an Arrow table. Both are coroutines where `loop` is an event loop; with `threads` each connection has a thread of
-    its own, as users of synchronous drivers do.
+    or an Arrow table. Both are coroutines if `loop` is an event loop. With `threads` each connection has a thread.
     """
 
     open: Callable[..., Any]

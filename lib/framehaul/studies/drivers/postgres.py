@@ -1,4 +1,4 @@
-"""PostgreSQL drivers of Python: how each connects and fetches, as in its own documentation."""
+"""Connect and fetch with the PostgreSQL drivers of Python, each as in its own documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _percent(sql: str) -> str:
-    """Return the statement with the placeholders `%s` of the DB-API."""
+    """Return the statement with the DB-API's placeholders `%s`."""
     return re.sub(r"\$\d+", "%s", sql)
 
 
@@ -69,7 +69,7 @@ async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_fact
         return rows
 
 
-# pg8000 and ADBC are imported only where they are used: their imports are costly.
+# pg8000 and ADBC are imported where they are used, because their imports are slow.
 
 
 def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
@@ -108,23 +108,16 @@ def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape
         return cursor.fetch_arrow_table()
 
 
-def _psycopg(*, binary: bool) -> Driver:
-    connect = partial(psycopg.connect, autocommit=True, connect_timeout=30)
-    return Driver(connect, partial(psycopg_fetch, binary=binary))
-
-
-def _psycopg_async(*, binary: bool) -> Driver:
-    connect = partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30)
-    return Driver(connect, partial(psycopg_async_fetch, binary=binary), "uvloop")
-
-
+ASYNCPG = partial(asyncpg.connect, timeout=30)
+PSYCOPG = partial(psycopg.connect, autocommit=True, connect_timeout=30)
+PSYCOPG_ASYNC = partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30)
 DRIVERS: dict[str, Driver] = {
-    "asyncpg": Driver(partial(asyncpg.connect, timeout=30), asyncpg_fetch, "asyncio"),
-    "asyncpg_uvloop": Driver(partial(asyncpg.connect, timeout=30), asyncpg_fetch, "uvloop"),
-    "psycopg": _psycopg(binary=False),
-    "psycopg_binary": _psycopg(binary=True),
-    "psycopg_async": _psycopg_async(binary=False),
-    "psycopg_async_binary": _psycopg_async(binary=True),
+    "asyncpg": Driver(ASYNCPG, asyncpg_fetch, "asyncio"),
+    "asyncpg_uvloop": Driver(ASYNCPG, asyncpg_fetch, "uvloop"),
+    "psycopg": Driver(PSYCOPG, partial(psycopg_fetch, binary=False)),
+    "psycopg_binary": Driver(PSYCOPG, partial(psycopg_fetch, binary=True)),
+    "psycopg_async": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=False), "uvloop"),
+    "psycopg_async_binary": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"),
     "psycopg2": Driver(psycopg2_open, psycopg2_fetch),
     "psycopg2_dict": Driver(psycopg2_open, partial(psycopg2_fetch, cursor_factory=psycopg2.extras.DictCursor)),
     "aiopg": Driver(aiopg.connect, aiopg_fetch, "uvloop"),

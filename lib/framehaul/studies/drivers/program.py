@@ -1,8 +1,8 @@
-"""The program that runs a Python driver once: `python -m framehaul.studies.drivers.program postgres|clickhouse NAME`.
+"""Run a Python driver once: `python -m framehaul.studies.drivers.program postgres|clickhouse NAME`.
 
-Request, answer and exit codes are those of `drivers/README.md`, with three differences: a request for ClickHouse has
-`server` in place of `dsn`, `checked` is a digest of the rows if the request asks for one, and each connection sends at
-least one query however short the time is.
+Request, answer and exit codes are those of `drivers/README.md`, with three differences. A request for ClickHouse has
+`server` in place of `dsn`. `checked` is a digest of the rows if the request asks for one. Each connection sends at
+least one query, however short the time is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ type Query = Callable[[Any, Shape], Any]
 
 
 class Window:
-    """Queries of all connections from a common start to the end of the last one."""
+    """The queries of all connections from a common start to the end of the last query."""
 
     def __init__(self, seconds: float) -> None:
         self.rows, self.failed = 0, False
@@ -41,7 +41,7 @@ class Window:
         self._end_ns = self._start_ns + round(seconds * 1e9)
 
     def took(self, rows: int, began_ns: int) -> bool:
-        """Count a finished query; return whether another one may begin."""
+        """Count a finished query; return whether the next query may begin."""
         now = time.perf_counter_ns()
         with self._lock:
             self.latencies_ns.append(now - began_ns)
@@ -49,7 +49,7 @@ class Window:
         return now < self._end_ns and not self.failed
 
     def figures(self) -> Answer:
-        """Close the window and return its part of the answer."""
+        """Return the part of the answer about the queries; the window ends now."""
         return {
             "seconds": (time.perf_counter_ns() - self._start_ns) / 1e9, "cpu_seconds": time.process_time() - self._cpu,
             "queries": len(self.latencies_ns), "rows": self.rows, "latencies_ns": self.latencies_ns,
@@ -57,20 +57,18 @@ class Window:
 
 
 async def _in_task(query: Query, client: Any, shape: Shape, window: Window) -> None:
-    more = True
-    while more:
+    began = time.perf_counter_ns()
+    while window.took(len(await query(client, shape)), began):
         began = time.perf_counter_ns()
-        more = window.took(len(await query(client, shape)), began)
 
 
 def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
     try:
-        more = True
-        while more:
+        began = time.perf_counter_ns()
+        while window.took(len(query(client, shape)), began):
             began = time.perf_counter_ns()
-            more = window.took(len(query(client, shape)), began)
     except BaseException:
-        window.failed = True  # the other threads end as well
+        window.failed = True  # ends the other threads too
         raise
 
 
@@ -90,19 +88,19 @@ async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[
         yield clients
 
 
-async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
-    """Run one query for the check, then queries on all connections, each in a task or a thread of its own."""
-    query: Query = driver.fetch
+async def _drive(driver: Driver, address: Any, request: Answer) -> Answer:
+    """Run one query for the check, then queries on all connections, one task or thread per connection."""
+    shape, query = Shape(**request["shape"]), driver.fetch
     async with _connected(driver, address, 1) as [client]:
-        returned = await _awaited(query, client, shape)
-        checked = shown(returned, digested=request.get("digest", False))
-        del returned
+        rows = _rows(await _awaited(query, client, shape))
+        checked = digest(rows) if request.get("digest") else rows
+        del rows
     async with _connected(driver, address, request["connections"]) as clients:
-        with ThreadPoolExecutor(len(clients)) as pool:  # it starts threads when they are needed
+        with ThreadPoolExecutor(len(clients)) as pool:  # starts threads only for synchronous drivers
 
             async def run(seconds: float) -> Window:
                 window = Window(seconds)
-                if driver.loop == "threads":  # the event loop is idle meanwhile
+                if driver.loop == "threads":  # blocks the event loop, which has nothing to do
                     for done in [pool.submit(_in_thread, query, client, shape, window) for client in clients]:
                         done.result()
                 else:
@@ -117,15 +115,14 @@ async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> 
     return figures | {"checked": checked}
 
 
-def shown(returned: Any, *, digested: bool) -> Any:
-    """Return the rows of a query as JSON's types, or their digest."""
+def _rows(returned: Any) -> list[Any]:
+    """Return the rows of a query in JSON's types."""
     rows = returned if isinstance(returned, list) else returned.to_pylist()  # an Arrow table
-    rows = [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
-    return digest(rows) if digested else rows
+    return [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
 
 
 def json_value(value: Any) -> Any:
-    """Return a value in JSON's types: bytes in hexadecimal, decimals and times as text, times without a zone in UTC."""
+    """Return a value in JSON's types: bytes in hexadecimal, decimals as text, times as text in UTC."""
     match value:
         case bytes() | memoryview() | bytearray():
             return bytes(value).hex()
@@ -148,14 +145,10 @@ def digest(rows: list[Any]) -> str:
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
     """Run the driver under its event loop and return the answer; raises what the driver raises."""
-    shape, factory = Shape(**request["shape"]), None
-    if driver.loop == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
+    factory = importlib.import_module("uvloop").new_event_loop if driver.loop == "uvloop" else None
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(drive(driver, address, shape, request))
+            return runner.run(_drive(driver, address, request))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
@@ -164,9 +157,9 @@ def main() -> int:
     """Answer the request on standard input."""
     database, name = sys.argv[1:]
     request = json.load(sys.stdin)
-    # Buffered even with PYTHONUNBUFFERED: otherwise a signal during a write would lose the rest.
+    # Buffered even with PYTHONUNBUFFERED: otherwise a signal during a write would lose the rest of the answer.
     with open(sys.stdout.fileno(), "w", encoding="utf8", closefd=False) as answers:
-        sys.stdout = sys.stderr  # for drivers that print
+        sys.stdout = sys.stderr  # some drivers print
         try:
             module = importlib.import_module(f"framehaul.studies.drivers.{database}")
             address = request["dsn"] if database == "postgres" else ClickHouseServer(**request["server"])

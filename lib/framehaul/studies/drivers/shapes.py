@@ -1,4 +1,4 @@
-"""The queries that drivers run: shapes of PostgreSQL, tables of ClickHouse, and the rows that they must return."""
+"""Define the queries that drivers run: shapes of PostgreSQL, tables of ClickHouse, and the rows that they return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ type Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """A query as programs receive it; `count` is its number of rows, where that is known before."""
+    """A query that programs receive; `count` is its number of rows if that is known in advance."""
 
     name: str
     label: str
@@ -37,7 +37,7 @@ POSTGRES_TABLES = {
 }
 """The statements that create and fill the tables of the shapes."""
 
-# The queries of https://github.com/MagicStack/pgbench, which asyncpg was published with, and of its later versions.
+# The queries of https://github.com/MagicStack/pgbench, the benchmark published with asyncpg, and its later versions.
 POSTGRES_SHAPES = (
     Shape(
         "pg_type", "wide rows: all of pg_type",
@@ -51,12 +51,12 @@ POSTGRES_SHAPES = (
     Shape("one", "round trip: SELECT 1+1", "SELECT 1+1"),
 )  # fmt: skip
 PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
-"""The four shapes with a published geometric mean."""
+"""The four shapes of the published geometric mean."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A table that ClickHouse generates; `row` returns the expected row of a number."""
+    """A table that ClickHouse generates; `row` returns the expected row for an id."""
 
     name: str
     label: str
@@ -90,8 +90,8 @@ def _nested(number: int) -> Row:
     return number, [[], [0], [0, 1]], tags, [number, None, 2 + number]
 
 
-# The first is the table of https://github.com/DarkStussy/aiochlite/tree/master/benchmarks as published; the others are
-# from its later versions.
+# The first table is the published one of https://github.com/DarkStussy/aiochlite/tree/master/benchmarks. The others are
+# from later versions of that benchmark.
 CLICKHOUSE_TABLES = (
     Generated(
         "flat", "id, time, tuple, decimals",

@@ -1,4 +1,4 @@
-"""Measure drivers: every driver with every query, once per round, in a process of its own, checked before it counts."""
+"""Measure every driver with every query once per round, in a separate process, after a check of its rows."""
 
 from __future__ import annotations
 
@@ -25,25 +25,20 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.studies.drivers import catalog, program
-from framehaul.studies.drivers.catalog import Commands, Contender
-from framehaul.studies.drivers.shapes import (
-    CLICKHOUSE_TABLES,
-    POSTGRES_SHAPES,
-    POSTGRES_TABLES,
-    PUBLISHED_TABLE,
-    Shape,
-)
+from framehaul.settings import Settings
+from framehaul.studies.drivers import catalog, program, shapes
+from framehaul.studies.drivers.catalog import Contender
+from framehaul.studies.drivers.shapes import Shape
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
 PERCENTILES = (50, 90, 99)
 ONE_QUERY_SECONDS = 1e-9
-"""A window so short that each connection of a Python driver sends one query."""
+"""A time so short that each connection of a Python driver sends one query."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One pass of one driver and query; a missing number is None, never 0."""
+    """A pass of a driver and query; a missing number is None, never 0."""
 
     run_id: str
     driver: str
@@ -70,7 +65,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Task:
-    """A driver and its query, the number of connections, and the seconds of the test and its warm-up."""
+    """A driver, its query, the number of connections, and the seconds of the test and of its warm-up."""
 
     contender: Contender
     shape: Shape
@@ -81,7 +76,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Target:
-    """A server with the tables of the queries: the part of a request with its address, and the right answers."""
+    """A server that has the tables of the queries: its part of a request, and the right answers."""
 
     address: dict[str, Any]
     expected: Callable[[Shape], list[list[Any]] | str]
@@ -92,15 +87,15 @@ class Target:
 def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float) -> None:
     """Measure every PostgreSQL driver with every shape of query and return one row per pass.
 
-    Durations are seconds. Raises ValueError for an invalid parameter, ServerError without a server, ResultsError when
-    the file of results cannot be written.
+    Durations are in seconds. Raises ValueError for an invalid parameter, ServerError without a server, and ResultsError
+    if the results file cannot be written.
     """
     check(CONNECTIONS=(connections, 1))
     what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
     tasks = [
         Task(contender, shape, connections, duration, warmup_duration)
         for contender in catalog.POSTGRES
-        for shape in POSTGRES_SHAPES
+        for shape in shapes.POSTGRES_SHAPES
     ]
     terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
     about = {"what": what, "toolchains": catalog.versions()}
@@ -111,15 +106,15 @@ def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, w
 def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrency: list[int]) -> None:
     """Measure every ClickHouse client with every table and return one row per pass.
 
-    The published table is also fetched by `concurrency` queries at once, which together fetch about the same rows.
-    Raises what `run_postgres` raises.
+    The published table is also fetched by `concurrency` parallel queries, which together fetch about the same number of
+    rows. Raises what `run_postgres` raises.
     """
     check(ROWS=(rows, 1))
     tasks = [
         Task(contender, table.shape(max(1, rows // at_once)), at_once)
         for contender in catalog.CLICKHOUSE
-        for table in CLICKHOUSE_TABLES
-        for at_once in (concurrency if table.name == PUBLISHED_TABLE else concurrency[:1])
+        for table in shapes.CLICKHOUSE_TABLES
+        for at_once in (concurrency if table.name == shapes.PUBLISHED_TABLE else concurrency[:1])
     ]
     terms, about = {"rows": rows, "concurrency": concurrency}, {"what": f"{rows:,} rows, {rounds} passes"}
     _run(
@@ -132,13 +127,12 @@ def _run(
     study: Study, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], about: Mapping[str, Any],
     target_of: Callable[[Servers], AbstractContextManager[Target]],
 ) -> None:  # fmt: skip
-    """Record every pass; `about` is what the metadata of the run says in addition."""
+    """Measure the tasks and record every pass; `about` is added to the metadata of the run."""
     with (
         recording.recording(study.notebook, study.results, Measurement, "task", {**terms, **vars(rounds)}) as run,
         servers.running(run.settings) as both,
         target_of(both) as target,
     ):
-        commands = Commands(run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver = task.contender
@@ -147,8 +141,8 @@ def _run(
 
         def work(stop: threading.Event) -> None:
             in_rounds(
-                tasks, rounds, lambda task, _: measured(task, target, commands), record, stop=stop, finished=finished,
-                progress=lambda task, _: run.progress(f"{task.contender.name}: {task.shape.name}"),
+                tasks, rounds, lambda task, _: measured(task, target, run.settings), record, stop=stop,
+                finished=finished, progress=lambda task, _: run.progress(f"{task.contender.name}: {task.shape.name}"),
             )  # fmt: skip
 
         run.expect(len(tasks) * (rounds.warmup + rounds.passes))
@@ -157,12 +151,12 @@ def _run(
         interruptible(work)
 
 
-def measured(task: Task, target: Target, commands: Commands) -> dict[str, Any]:
+def measured(task: Task, target: Target, settings: Settings) -> dict[str, Any]:
     """Run the program of a driver and return the figures of the pass.
 
-    Raises WrongResultError for wrong rows or a program that fails, UnavailableError for a driver that cannot run here.
+    Raises WrongResultError for wrong rows or a failed program, and UnavailableError if the driver cannot run here.
     """
-    command = commands.of(task.contender.name, task.contender.command)
+    command = task.contender.command(settings)
     request = target.address | {
         "shape": asdict(task.shape), "connections": task.connections, "seconds": task.seconds,
         "warmup_seconds": task.warmup_seconds,
@@ -187,7 +181,7 @@ def measured(task: Task, target: Target, commands: Commands) -> dict[str, Any]:
 
 
 def latencies(nanoseconds: list[int]) -> dict[str, float]:
-    """Return mean, percentiles and maximum in ms; they are exact, because every latency is known."""
+    """Return mean, percentiles and maximum in ms, which are exact because every latency is recorded."""
     times = np.asarray(nanoseconds, dtype=np.float64) / 1e6
     exact = {f"latency_p{at}_ms": float(np.percentile(times, at)) for at in PERCENTILES}
     return {"latency_mean_ms": float(times.mean()), **exact, "latency_max_ms": float(times.max())}
@@ -195,7 +189,7 @@ def latencies(nanoseconds: list[int]) -> dict[str, float]:
 
 @contextmanager
 def _created(tables: PostgresTables | ClickHouseTables, ddl: Mapping[str, Iterable[str]]) -> Iterator[None]:
-    """Create and fill tables, and drop them at the end; raises ServerError where a table is not ours."""
+    """Create and fill tables, and drop them at the end; raises ServerError for a table that is not framehaul's."""
     try:
         for name, (create, *fill) in ddl.items():
             tables.create_as(name, create)
@@ -203,14 +197,14 @@ def _created(tables: PostgresTables | ClickHouseTables, ddl: Mapping[str, Iterab
                 tables.run(statement)
         yield
     finally:
-        with contextlib.suppress(ServerError):  # without the server, the next run drops them
+        with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
             for name in ddl:
                 tables.drop_named(name)
 
 
 @contextmanager
 def postgres_target(server: PostgresServer) -> Iterator[Target]:
-    """Create the tables of the PostgreSQL shapes. The server itself gives the expected rows, as JSON."""
+    """Create the tables of the PostgreSQL shapes; the server returns the expected rows as JSON."""
     tables = PostgresTables(server)
 
     def expected(shape: Shape) -> list[list[Any]]:
@@ -220,24 +214,24 @@ def postgres_target(server: PostgresServer) -> Iterator[Target]:
         answer = tables.run(f"SELECT coalesce(json_agg(q), '[]')::text FROM ({sql}) AS q")[0][0]
         return [list(row.values()) for row in json.loads(answer)]
 
-    with _created(tables, POSTGRES_TABLES):
+    with _created(tables, shapes.POSTGRES_TABLES):
         yield Target({"dsn": server.dsn()}, expected)
 
 
 @contextmanager
 def clickhouse_target(server: ClickHouseServer, rows: int) -> Iterator[Target]:
-    """Create the tables that ClickHouse generates. The digest of the expected rows is computed in Python."""
+    """Create the tables that ClickHouse generates; the digest of the expected rows is computed in Python."""
     ddl = {
-        one.table: (
-            f"CREATE TABLE {one.table} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
-            f"INSERT INTO {one.table} SELECT {one.select} FROM numbers({rows})",
+        each.table: (
+            f"CREATE TABLE {each.table} ({each.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
+            f"INSERT INTO {each.table} SELECT {each.select} FROM numbers({rows})",
         )
-        for one in CLICKHOUSE_TABLES
+        for each in shapes.CLICKHOUSE_TABLES
     }
 
     @cache
     def expected(shape: Shape) -> str:
-        row = next(one.row for one in CLICKHOUSE_TABLES if one.name == shape.name)
+        row = next(each.row for each in shapes.CLICKHOUSE_TABLES if each.name == shape.name)
         return program.digest([program.json_value(row(at)) for at in range(shape.count)])
 
     with _created(ClickHouseTables(server), ddl):
@@ -245,7 +239,7 @@ def clickhouse_target(server: ClickHouseServer, rows: int) -> Iterator[Target]:
 
 
 def difference(received: Any, expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
-    """Return the first difference between the rows of a driver and those of the server, None without one."""
+    """Return the first difference between the rows of a driver and the rows of the server, or None."""
     if not isinstance(received, list) or not all(isinstance(row, list) for row in received):
         return f"{received!r:.60} is no list of rows"
     if wrong := other_shape((), len(received), (), len(expected)):
@@ -264,12 +258,12 @@ def _equal(value: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
         return bool(value == "{" + ",".join(map(str, wanted)) + "}")
     if same(value, wanted) or not isinstance(wanted, str):
         return same(value, wanted)
-    # The server's JSON quotes an oid; asyncpg returns a "char" as a byte; bytes are in hexadecimal.
+    # The server's JSON quotes an oid, asyncpg returns a "char" as a byte, and bytes are in hexadecimal.
     return value in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(value) is int and str(value) == wanted)
 
 
 def patience(values: Mapping[str, Any]) -> int:
-    """Return how many more seconds a cell may take: every driver is started for every query."""
-    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("rounds", 1))
+    """Return the additional timeout of the notebook's cells in seconds: every driver starts for every query."""
+    tests = len(catalog.POSTGRES) * len(shapes.POSTGRES_SHAPES) * int(values.get("rounds", 1))
     seconds = float(values.get("duration", 0)) + float(values.get("warmup_duration", 0))
     return 3 * round(tests * (seconds + 1))

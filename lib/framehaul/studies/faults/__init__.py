@@ -1,4 +1,4 @@
-"""Faults: what a load leaves behind when something breaks on the way."""
+"""Measure faults: what a transfer leaves behind when something breaks."""
 
 from framehaul.studies.faults.study import load_results, run
 from framehaul.studies.faults.trial import FAULTS, verdict_of

@@ -1,15 +1,16 @@
-"""Embedded servers of the study's own, which may be killed."""
+"""Run separate embedded servers that may be killed, and make the rows that are sent to them."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import psycopg
 
@@ -28,15 +29,14 @@ TABLE = Table(
     ("id",),
 )
 
-# ClickHouse closes a block after so many rows, by default after a million: few rows then behave as many millions do.
+# ClickHouse closes a block after this number of rows (default: a million), so that few rows behave like many millions.
 BLOCK_ROWS = 16_384
 SMALL_BLOCKS = {
     "max_insert_block_size": BLOCK_ROWS, "min_insert_block_size_rows": BLOCK_ROWS,
     "min_insert_block_size_bytes": 65_536, "input_format_parquet_max_block_size": BLOCK_ROWS,
-    # Rows come in order, so that an error in the last row comes after the body has begun.
+    # Rows are sent in order, so that an error in the last row comes after the body has begun.
     "max_block_size": BLOCK_ROWS, "max_threads": 1,
 }  # fmt: skip
-TIMEOUT_SECONDS = 2
 
 
 @dataclass
@@ -54,8 +54,8 @@ class BreakableServers:
             assert process_id is not None
             server = psutil.Process(process_id)
             processes = [server, *server.children(recursive=True)]
-            # All are stopped before the first is killed: PostgreSQL's backends clean up when the postmaster is gone.
-            # That removed a file of an unlogged table which recovery needed, and the server never started again.
+            # All are suspended before the first is killed. Otherwise PostgreSQL's backends clean up after the
+            # postmaster: they removed a file of an unlogged table that recovery needed, and the server never started.
             for end in (psutil.Process.suspend, psutil.Process.kill):
                 for process in processes:
                     with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,10 +63,10 @@ class BreakableServers:
             psutil.wait_procs(processes, timeout=30)
 
     def start(self, *databases: Database, **clickhouse_settings: str | int) -> None:
-        """Start the servers again, ClickHouse with these settings as well, and wait for recovery."""
+        """Start the servers again, ClickHouse with these additional settings, and wait for recovery."""
         postgres, clickhouse = self.servers.postgres, self.servers.clickhouse
         if "postgres" in databases:
-            self.postgres_process.stop()  # remains of a killed server
+            self.postgres_process.stop()  # removes what a killed server left
             postgres = self.postgres_process.start()
         if "clickhouse" in databases:
             self.clickhouse_process.stop()
@@ -77,23 +77,26 @@ class BreakableServers:
 
 @contextmanager
 def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
-    """Start both servers in a temporary directory, for as long as the block lasts."""
-    home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
-    home.chmod(0o711)  # PostgreSQL's own account passes through
-    try:
+    """Run both servers in a temporary directory while the block lasts."""
+    with ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
+        stack.callback(remove, home)
+        home.chmod(0o711)  # the account that runs PostgreSQL has to enter it
         postgres = EmbeddedPostgres(home, choose_port(None, ""), extensions)
+        stack.callback(postgres.stop)
         clickhouse = EmbeddedClickHouse(home, choose_port(None, ""), choose_port(None, ""), profile=SMALL_BLOCKS)
-        try:
-            yield BreakableServers(postgres, clickhouse, Servers(postgres.start(), clickhouse.start(), "embedded"))
-        finally:
-            postgres.stop()
-            clickhouse.stop()
-    finally:
-        remove(home)
+        stack.callback(clickhouse.stop)
+        yield BreakableServers(postgres, clickhouse, Servers(postgres.start(), clickhouse.start(), "embedded"))
+
+
+def frame_of(first: int, rows: int) -> pl.DataFrame:
+    """Return rows of TABLE with ascending ids from `first` on."""
+    ids = pl.select(id=pl.int_range(first, first + rows, dtype=pl.Int64))
+    return ids.with_columns(label=pl.format("row number {} of many", "id"), value=pl.col("id") / 8)
 
 
 def run_on(server: Server, *statements: str) -> list[Any]:
-    """Run statements one by one and return the first row of the last one's result; ClickHouse returns text.
+    """Run statements and return the first row of the last result, which is text from ClickHouse.
 
     The time limit that is a fault for techniques does not apply. Raises what psycopg raises, or ServerError.
     """

@@ -1,4 +1,4 @@
-"""A sustained load of writers and readers on one server, after which every row is compared with what was sent."""
+"""Put a sustained load of writers and readers on a server, then compare every row with what was sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import polars as pl
 from framehaul.bench.measure import called, opened
 from framehaul.data.frames import from_polars
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers
+from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, frame_of
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
 
 WRITERS = READERS = 2
 FRAME_ROWS, STILL_ROWS = 2_000, 20_000
 EVERY_SECONDS = 0.1
-"""The interval at which a writer sends a frame; readers read without a pause."""
+"""The interval between a writer's frames; readers make no pause."""
 FAST: dict[tuple[Database, Direction], str] = {
     ("postgres", "write"): "polars_pgpq_copy_binary",
     ("postgres", "read"): "polars_asyncpg_copy_decoded",
@@ -40,9 +40,9 @@ class Load:
     frames_written: int
     rows_written: int
     rows_lost: int
-    """Rows that were written and are not in the table, or differ there."""
+    """Written rows that are missing in the table or differ there."""
     rows_more: int
-    """Rows in the table that no writer sent, or that are in it twice."""
+    """Rows in the table that no writer sent, or that are stored twice."""
     frames_read: int
     frames_read_wrong: int
 
@@ -52,30 +52,30 @@ def _fast(database: Database, direction: Direction) -> Technique:
 
 
 def hold_load(broken: BreakableServers, database: Database, seconds: float, stop: threading.Event) -> Load:
-    """Write and read for so many seconds, then compare the table with what was sent.
+    """Write and read for a number of seconds, then compare the table with what was sent.
 
-    Raises what any thread raises, and KeyboardInterrupt on `stop`.
+    Raises the error of any thread, and KeyboardInterrupt on `stop`.
     """
     server, over, begin = broken.servers.of(database), threading.Event(), time.monotonic()
-    written, read, still = TABLE.renamed("framehaul_held"), TABLE.renamed("framehaul_held_still"), _frame(0, STILL_ROWS)
-    tables = tables_of(server)
+    written, read = TABLE.renamed("framehaul_held"), TABLE.renamed("framehaul_held_still")
+    still, tables = frame_of(0, STILL_ROWS), tables_of(server)
     for table in (written, read):
         tables.create(table)
     tables.load(read, from_polars(still, TABLE))
 
     async def write(at: int) -> list[pl.DataFrame]:
-        """Write frames whose ids are in no other frame."""
+        """Write frames that share no ids, and return them."""
         sent: list[pl.DataFrame] = []
         async with opened(_fast(database, "write"), server) as client:
             while not over.is_set():
-                frame = _frame((len(sent) * WRITERS + at) * FRAME_ROWS, FRAME_ROWS)
+                frame = frame_of((len(sent) * WRITERS + at) * FRAME_ROWS, FRAME_ROWS)
                 await called(_fast(database, "write"), client, written, frame)
                 sent.append(frame)
                 await asyncio.sleep(max(0.0, begin + len(sent) * EVERY_SECONDS - time.monotonic()))
         return sent
 
     async def check() -> list[bool]:
-        """Read a table that no writer changes, and return whether each frame is right."""
+        """Read a table that no writer changes, and return for each frame whether it is right."""
         right: list[bool] = []
         async with opened(_fast(database, "read"), server) as client:
             while not over.is_set():
@@ -104,8 +104,8 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
 
 
 def survives_a_crash(broken: BreakableServers) -> dict[str, tuple[int, int]]:
-    """Kill both servers after acknowledged writes; return the rows before and after recovery for each database."""
-    table, frame = TABLE.renamed("framehaul_acknowledged"), _frame(0, STILL_ROWS)
+    """Kill both servers after acknowledged writes; return the rows before and after recovery by database."""
+    table, frame = TABLE.renamed("framehaul_acknowledged"), frame_of(0, STILL_ROWS)
 
     async def write(database: Database) -> None:
         async with opened(_fast(database, "write"), broken.servers.of(database)) as client:
@@ -121,8 +121,3 @@ def survives_a_crash(broken: BreakableServers) -> dict[str, tuple[int, int]]:
         database: (len(frame), len(content.join(frame, on=frame.columns, how="semi")))
         for database, content in contents.items()
     }
-
-
-def _frame(first: int, rows: int) -> pl.DataFrame:
-    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias("id")
-    return pl.DataFrame([ids, pl.Series("label", [f"row {number}" for number in ids]), (ids / 8).alias("value")])

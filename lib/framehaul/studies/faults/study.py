@@ -1,4 +1,4 @@
-"""The run of the faults study: every technique with every fault, a crash of both servers, and a sustained load."""
+"""Run the faults study: every technique with every fault, a crash of both servers, and a sustained load."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from framehaul.studies.registry import FAULTS_STUDY
 from framehaul.techniques import Technique
 
 CELL_SECONDS = 4
-"""An upper bound for the time of one cell on a busy machine."""
+"""The maximum time of a cell on a busy machine."""
 
 
 @recording.study(FAULTS_STUDY.notebook, read=store.read_cells)
 def run(*, hold: int, tried: str = "all") -> None:
-    """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then hold a load.
+    """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then load servers for `hold` s.
 
-    The load takes `hold` seconds. The servers are embedded ones of the study's own, whatever SERVERS says, because they
-    are killed. Raises ValueError for a time or choice that makes no sense, ServerError when servers cannot be started,
-    and ResultsError when the file cannot be written.
+    The servers are always separate embedded ones, because they are killed. Raises ValueError for an invalid time or
+    choice, ServerError if servers cannot be started, and ResultsError if the file cannot be written.
     """
     check(HOLD=(hold, 1))
     chosen = chosen_techniques(tried)
@@ -55,9 +54,9 @@ def run(*, hold: int, tried: str = "all") -> None:
 
 
 def load_results() -> pl.DataFrame:
-    """Return what became of the load and of the crash in the last run: one row per database.
+    """Return the results of the load and of the crash in the last run, one row per database.
 
-    `lost_in_crash` counts rows that were acknowledged before both servers were killed and were missing after recovery.
+    `lost_in_crash` counts rows that were acknowledged before both servers were killed and not restored by recovery.
     """
     metadata = store.read_metadata(load_settings().out / "results")["runs"][FAULTS_STUDY.notebook]
     lost = {database: before - after for database, (before, after) in metadata["recovery"].items()}
@@ -69,5 +68,5 @@ def _expected(chosen: Sequence[Technique]) -> int:
 
 
 def patience(values: Mapping[str, Any]) -> int:
-    """Return for how many seconds more than usual a cell of the notebook may run: servers restart, the load is held."""
+    """Return the additional timeout of the notebook's cells in seconds: servers restart, and the load takes time."""
     return int(values.get("hold", 0)) + CELL_SECONDS * _expected(chosen_techniques(values.get("tried", "all")))

@@ -1,4 +1,4 @@
-"""Try every technique with every fault, on servers that may be killed."""
+"""Try every technique with every fault on servers that may be killed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pyarrow as pa
 from framehaul.bench.measure import attempted, called, opened, quiet_drivers
 from framehaul.bench.recording import which
 from framehaul.bench.trials import Trials, Tried
-from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.frames import from_polars, to_pandas, to_polars
 from framehaul.data.schema import Table, quote_postgres
 from framehaul.errors import UnavailableError
 from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults.breakable import BLOCK_ROWS, BOTH, TABLE, TIMEOUT_SECONDS, BreakableServers, run_on
+from framehaul.studies.faults.breakable import BLOCK_ROWS, BOTH, TABLE, BreakableServers, frame_of, run_on
 from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
@@ -36,34 +36,35 @@ type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "si
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
 """A condition that is true for every row but the last, where it raises an error."""
+TIMEOUT_SECONDS = 2
 SLOW_SECONDS = 2.5
-"""The time that a slow target takes for all rows: over the time-out, under ClickHouse's limit for one block."""
+"""The time that a slow table takes for all rows: above the time-out, below ClickHouse's limit for a block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
-"""A condition that is true for rows as `content` makes them."""
+"""A condition that is true for the rows of `frame_of`."""
 WAITING = 8
-"""The largest number of trials that wait at once."""
+"""The maximum number of concurrent trials that wait."""
 BATCH_ROWS = 1_000
 """Rows of a record batch."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
-"""Rows of a trial: several ClickHouse blocks and several batches of any client. With half as many, more looks safe."""
+"""Rows of a trial: several ClickHouse blocks and several batches of any client. Half as many hide partial writes."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong, and how it is caused."""
+    """A fault and its cause."""
 
     name: str
     direction: Direction
     how: str
     sends: Sent = "good"
-    """The frame that is written: see `sent`."""
+    """The frame that is written, see `sent`."""
     postgres: str = ""
     clickhouse: str = ""
     """A statement that prepares the target `{table}`, with the `{last}` or `{middle}` id."""
     strikes: Break | None = None
-    """The way in which the relay breaks the connection."""
+    """How the relay breaks the connection."""
     after: tuple[float, ...] = (0.0,)
-    """The share of the bytes after which it breaks; the next share is used where a pass has fewer bytes."""
+    """The share of the bytes after which the connection breaks, and smaller shares for passes with fewer bytes."""
     idles: bool = False
     """Whether the connection is used, reset while it is idle, and used again."""
     waits: bool = False
@@ -103,7 +104,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Cell(Tried):
-    """The outcome of one fault for one technique. The fields are the columns of `faults.csv`."""
+    """The outcome of a fault for a technique; its fields are the columns of `faults.csv`."""
 
     fault: str
     verdict: Verdict | Literal[""] = ""
@@ -113,7 +114,7 @@ class Cell(Tried):
 
     @property
     def headline(self) -> str:
-        """Return the text of the progress bar."""
+        """The text of the progress bar."""
         return f"{self.fault}: {self.technique}"
 
 
@@ -132,15 +133,12 @@ class Unreadable:
 
 @cache
 def content(rows: int) -> pa.Table:
-    """Return an Arrow table of so many rows with ascending ids."""
-    ids = range(rows)
-    arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
-              pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
-    return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
+    """Return an Arrow table of rows with ascending ids."""
+    return from_polars(frame_of(0, rows), TABLE).cast(TABLE.arrow_schema)
 
 
 def sent(rows: int, kind: str, what: Sent) -> pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]:
-    """Return a frame of `good` rows, one whose last row has the key of the first, or one that fails two thirds down.
+    """Return a frame of `good` rows, a frame whose last row has the key of the first, or a frame that fails midway.
 
     A failing frame has an unreadable Python object among its texts; failing record batches end with an exception.
     """
@@ -150,14 +148,14 @@ def sent(rows: int, kind: str, what: Sent) -> pl.DataFrame | pd.DataFrame | Iter
     if kind == "batches":
         batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=BATCH_ROWS)
         return _failing(batches[: fails_at // BATCH_ROWS]) if what == "failing" else batches
+    frame: pl.DataFrame | pd.DataFrame = to_pandas(table, TABLE) if kind == "pandas" else to_polars(table, TABLE)
+    if what != "failing":
+        return frame
     texts: list[object] = table.column("label").to_pylist()
     texts[fails_at] = Unreadable()
-    if kind == "pandas":
-        rows_of_pandas = to_pandas(table, TABLE)
-        failing = {"label": pd.Series(texts, dtype=object)} if what == "failing" else {}
-        return rows_of_pandas.assign(**failing)
-    failing_texts = [pl.Series("label", texts, dtype=pl.Object)] if what == "failing" else []
-    return to_polars(table, TABLE).with_columns(failing_texts)
+    if isinstance(frame, pd.DataFrame):
+        return frame.assign(label=pd.Series(texts, dtype=object))
+    return frame.with_columns(pl.Series("label", texts, dtype=pl.Object))
 
 
 def _failing(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +167,7 @@ def run_cells(
     broken: BreakableServers, chosen: list[Technique], trials: Trials[Cell], stop: threading.Event,
     rows: dict[str, int] = ROWS, faults: tuple[Fault, ...] = FAULTS,
 ) -> None:  # fmt: skip
-    """Try every technique with every fault of its direction; cells of an interrupted run are not tried again."""
+    """Try every technique with every fault of its direction, except cells that an interrupted run has recorded."""
     _fill_source_tables(broken, rows)
     subjects = []
     for at, technique in enumerate(chosen):
@@ -190,7 +188,7 @@ def run_cells(
 
 
 def strike_each(subjects: list[Subject], fault: Fault, stop: threading.Event) -> None:
-    """Try the fault with one technique after the other on each server, or with several at once where all wait."""
+    """Try the fault with one technique at a time on each server, or with several if they mostly wait."""
     by_server = [[subject for subject in subjects if subject.technique.database == database] for database in BOTH]
     queues = [[subject] for subject in subjects] if fault.waits else by_server
 
@@ -210,7 +208,7 @@ def strike_each(subjects: list[Subject], fault: Fault, stop: threading.Event) ->
 
 @contextlib.contextmanager
 def prepared(broken: BreakableServers, fault: Fault) -> Iterator[None]:
-    """Give the servers the time-out that a fault needs, while the block lasts."""
+    """Set the time-out of both servers that a fault needs, while the block lasts."""
     if fault.name != "time-out":
         yield
         return
@@ -230,7 +228,7 @@ def prepared(broken: BreakableServers, fault: Fault) -> Iterator[None]:
 
 
 def kill_under(broken: BreakableServers, subjects: list[Subject], fault: Fault) -> None:
-    """Hold every transfer midway, kill both servers, start them again, and record the outcome of each transfer."""
+    """Hold every transfer midway, kill and restart both servers, and record the outcome of each transfer."""
     with ThreadPoolExecutor(len(subjects)) as pool:
         running = [pool.submit(subject.suffer, fault) for subject in subjects]
         for subject, future in zip(subjects, running, strict=True):
@@ -239,7 +237,7 @@ def kill_under(broken: BreakableServers, subjects: list[Subject], fault: Fault) 
         try:
             broken.kill(*BOTH)
             broken.start(*BOTH)
-        finally:  # threads that wait for a server that did not start would hide its error
+        finally:  # also if a server does not start: waiting threads would hide its error
             for subject in subjects:
                 subject.server_is_back.set()
         for future in running:
@@ -247,18 +245,19 @@ def kill_under(broken: BreakableServers, subjects: list[Subject], fault: Fault) 
 
 
 class Subject:
-    """A technique with a table of its own, with which faults are tried."""
+    """A technique and the table with which faults are tried."""
 
     def __init__(
         self, broken: BreakableServers, technique: Technique, table: Table, rows: int, trials: Trials[Cell]
     ) -> None:
         self.technique = technique
         self.held = threading.Event()
-        """Set when the transfer is held, so that the server can be killed."""
+        """Set when the transfer is held and the server can be killed."""
         self.server_is_back = threading.Event()
         self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
         self._another = table.renamed(f"{table.name}_another")
-        self._client_bytes = self._server_bytes = 0
+        self._bytes = 0
+        """The bytes of a transfer in its direction."""
 
     def is_left(self, fault: Fault) -> bool:
         """Return whether the fault applies and was not tried yet."""
@@ -268,7 +267,7 @@ class Subject:
         return Cell(**which(self.technique), fault=fault.name)
 
     def measure_bytes(self) -> None:
-        """Run the technique without a fault to count its bytes. Raises what the technique raises."""
+        """Run the technique without a fault and count its bytes; raises what the technique raises."""
 
         async def count() -> None:
             async with opened(self.technique, server) as client:
@@ -278,10 +277,11 @@ class Subject:
         target = self._target(NO_FAULT)
         with self._relayed() as (server, relay):
             asyncio.run(count())
-            self._client_bytes, self._server_bytes = relay.from_client_bytes, relay.from_server_bytes
+            writes = self.technique.direction == "write"
+            self._bytes = relay.from_client_bytes if writes else relay.from_server_bytes
 
     def suffer(self, fault: Fault) -> None:
-        """Try the fault, and record the outcome."""
+        """Try the fault and record the outcome."""
         for share in fault.after:
             target = self._target(fault)
             with self._relayed() as (server, relay):
@@ -307,7 +307,7 @@ class Subject:
             if fault.idles and (more := relay.connections - before):
                 said = f"{more} new connection{'s' if more > 1 else ''}: "
             if fault.strikes == "hold":
-                self.held.set()  # also where the transfer ended before
+                self.held.set()  # the transfer may have ended before
                 self.server_is_back.wait()
             relay.mend()
             detail = f"{said}{error or ('no error' if said else '')}"
@@ -326,15 +326,14 @@ class Subject:
         )
 
     def _arm(self, relay: BreakingRelay, fault: Fault, share: float) -> None:
-        write = fault.direction == "write"
-        after = int(share * (self._client_bytes if write else self._server_bytes))
+        after, writes = int(share * self._bytes), fault.direction == "write"
         if fault.strikes == "hold":
-            relay.hold(after, in_client_bytes=write, held=self.held, until=self.server_is_back)
+            relay.hold(after, in_client_bytes=writes, held=self.held, until=self.server_is_back)
         elif fault.strikes:
-            relay.strike(fault.strikes, after, in_client_bytes=write)
+            relay.strike(fault.strikes, after, in_client_bytes=writes)
 
     def _sent(self, fault: Fault) -> list[Any]:
-        """Return the arguments of a write; record batches are sent in groups as large as a ClickHouse block here."""
+        """Return the arguments of a write; record batches are sent in groups of the size of a ClickHouse block."""
         if self.technique.direction == "read":
             return []
         frame = sent(self._rows, self.technique.frame, fault.sends)
@@ -357,15 +356,13 @@ class Subject:
         table, rows = table or self._table, self._rows
         tables_of(self._server).create(table)
         if change := fault.postgres if self.technique.database == "postgres" else fault.clickhouse:
-            name = table.postgres_name  # ClickHouse knows these quotes as well
-            run_on(
-                self._server,
-                change.format(table=name, last=rows - 1, middle=rows // 2, seconds=SLOW_SECONDS / rows),
-            )
+            name = table.postgres_name  # ClickHouse supports these quotes too
+            places = {"last": rows - 1, "middle": rows // 2, "seconds": SLOW_SECONDS / rows}
+            run_on(self._server, change.format(table=name, **places))
         return table
 
     def _stored(self) -> str:
-        """Return which rows are stored: `none`, `all`, `part`, `doubled` (an id twice) or `changed` (a row differs)."""
+        """Return which rows are stored: `none`, `all`, `part`, `doubled` (repeated ids) or `changed` (other values)."""
         name = self._table.postgres_name
         query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
         rows, ids, right = map(int, run_on(self._server, query))
@@ -390,7 +387,7 @@ def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
 
 
 def _fill_source_tables(broken: BreakableServers, rows: dict[str, int]) -> None:
-    """Make the table that readers read, and a view of it that raises an error in its last row."""
+    """Create the table that is read, and a view of it that raises an error in its last row."""
     for database in BOTH:
         server = broken.servers.of(database)
         source, view = WHOLE.postgres_name, FAILING.postgres_name

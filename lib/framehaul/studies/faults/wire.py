@@ -1,4 +1,4 @@
-"""A relay that breaks a connection at a chosen byte, or while it is idle."""
+"""Define a relay that breaks a connection after a number of bytes, or while it is idle."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Literal
 from framehaul.servers.relay import Relay
 
 type Break = Literal["cut", "hold", "swallow"]
-"""`cut` ends the connection, `hold` stops forwarding for a while, `swallow` forwards all but the server's answer."""
+"""`cut` ends the connection, `hold` stops forwarding for a while, `swallow` drops only the server's answer."""
 
 RESETS = struct.pack("ii", 1, 0)
 """SO_LINGER without a time: closing the socket sends an RST, see socket(7)."""
 WORK_SECONDS = 0.5
-"""How long a server may work on what it has received, or answer, before the connection ends."""
+"""The time in which a server may process what it has received, or answer, before the connection ends."""
 POLL_SECONDS = 0.05
 
 
 class BreakingRelay(Relay):
-    """Count the bytes of either direction, and break the connection after a number of bytes of one of them."""
-
-    work_seconds = WORK_SECONDS
+    """A relay that counts bytes per direction and breaks the connection after a number of bytes of one direction."""
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
@@ -40,18 +38,18 @@ class BreakingRelay(Relay):
         self.from_client_bytes = self.from_server_bytes = 0
 
     def strike(self, kind: Break, after: int, *, in_client_bytes: bool) -> None:
-        """Restart the count, and break the connection after so many bytes of that direction."""
+        """Restart the count, and break the connection after this number of bytes of that direction."""
         self.count()
         self._after, self._in_client_bytes = after, in_client_bytes
         self._kind = kind
 
     def hold(self, after: int, *, in_client_bytes: bool, held: threading.Event, until: threading.Event) -> None:
-        """Stop forwarding after so many bytes, set `held`, and end the connection when `until` is set."""
+        """Stop forwarding after this number of bytes, set `held`, and end the connection when `until` is set."""
         self._held, self._until = held, until
         self.strike("hold", after, in_client_bytes=in_client_bytes)
 
     def mend(self) -> None:
-        """Break nothing from here on."""
+        """Break nothing from now on."""
         self._kind = None
 
     def reset(self) -> None:
@@ -81,15 +79,15 @@ class BreakingRelay(Relay):
                 self._held.set()
                 while not self._until.is_set():  # noqa: ASYNC110  set in another thread
                     await asyncio.sleep(POLL_SECONDS)
-            elif first and self._kind == "swallow":  # from here on the server sends its answer
+            elif first and self._kind == "swallow":  # after this chunk the server sends its answer
                 return True
             elif first or answered:  # once: later connections are forwarded
                 try:
-                    await asyncio.sleep(self.work_seconds)
+                    await asyncio.sleep(WORK_SECONDS)
                 finally:
                     self._kind = None
                     self._shut(socket.SHUT_RDWR)
-            raise ConnectionAbortedError  # bytes under way are dropped
+            raise ConnectionAbortedError  # drops this chunk
         return True
 
     def _has_to_break(self) -> bool:

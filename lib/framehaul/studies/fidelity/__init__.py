@@ -1,4 +1,4 @@
-"""Fidelity: which values, frames and sessions change what a technique moves."""
+"""Measure fidelity: for which values, frames and sessions a technique changes data."""
 
 from framehaul.studies.fidelity.cases import CASES
 from framehaul.studies.fidelity.study import run

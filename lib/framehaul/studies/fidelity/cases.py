@@ -1,4 +1,4 @@
-"""The edge cases, each with its values, its table and its frames."""
+"""Define the edge cases: their values, tables and frames."""
 
 from __future__ import annotations
 
@@ -14,41 +14,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.data import schema
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
-from framehaul.data.schema import (
-    DATE32,
-    LONG_NUMBERS,
-    Column,
-    ColumnType,
-    Table,
-    Types,
-    decimal_types,
-    enum_types,
-    fixed_list_types,
-    list_types,
-    map_types,
-    nested_list_types,
-    struct_types,
-    timestamp_types,
-    whole_numbers,
-)
-from framehaul.studies.fidelity.shapes import (
-    DOUBLED,
-    FROM_ARROW,
-    NESTED_COLUMNS,
-    NESTED_SHAPES,
-    NOT_TEXT,
-    SHAPES,
-    SLICED,
-    SURROGATES,
-    UNFIT,
-    UUID_LISTS,
-    UUIDS,
-    Shape,
-    in_batches,
-    without,
-)
+from framehaul.data.schema import Column, ColumnType, Table, list_types, map_types, nested_list_types, struct_types
+from framehaul.studies.fidelity import shapes as frame_shapes
+from framehaul.studies.fidelity.shapes import NESTED_COLUMNS, SLICED, SURROGATES, Shape, without
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -64,34 +35,34 @@ SHORT_AND_LONG = [
 ]
 
 About = Literal["values", "frames", "not text", "append"]
-"""The kind of a case: values, frames as users have them, bytes that are not UTF-8, or appends to a table that fills a
-column by itself."""
+"""The kind of a case: values, shapes of frames, bytes that are not UTF-8, or appends to a table with a column that the
+server fills."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A column that the server fills by itself; it is between the key and the other columns."""
+    """A column that the server fills; its place is between the key and the other columns."""
 
     column: Column
     postgres: str
-    """Its definition in SQL, from its type on."""
+    """The definition in SQL after the name, on each server."""
     clickhouse: str
     holds: tuple[object, ...]
-    """Its expected values: in the rows that are in the table before, then in those that are sent."""
+    """The expected values, first of the rows before the write, then of the rows that are sent."""
     numbers: bool = False
-    """Whether it numbers rows as they arrive, in any order of the key."""
+    """Whether the column numbers rows in the order of their arrival, which need not be that of the key."""
 
-    def made(self, table: Table) -> Table:
+    def in_columns(self, table: Table) -> Table:
         """Return the table with the column."""
         key, *others = (column for column in table.columns if column.name != self.column.name)
         return replace(table, columns=(key, self.column, *others))
 
-    def told(self, table: Table) -> Table:
-        """Return the table whose DDL has the column, even where its list of columns does not."""
+    def in_ddl(self, table: Table) -> Table:
+        """Return the table with the column in its DDL, even if it is not among its columns."""
         types = replace(
             self.column.types, postgres=self.postgres, clickhouse=self.clickhouse, clickhouse_nullable=False
         )
-        plain = replace(self, column=replace(self.column, exactly=types, nullable=True)).made(table)
+        plain = replace(self, column=replace(self.column, exactly=types, nullable=True)).in_columns(table)
         _, _, postgres = plain.postgres_ddl.partition(plain.postgres_name)
         _, _, clickhouse = plain.clickhouse_ddl.partition(plain.clickhouse_name)
         return replace(table, postgres_body=postgres, clickhouse_body=clickhouse)
@@ -99,47 +70,45 @@ class Filled:
 
 @dataclass(frozen=True)
 class Case:
-    """Values, and the table that they are written to and read from.
-
-    `held_by` names the databases that can hold these values. In the others a write has to raise an error, and there is
-    nothing to read.
-    """
+    """A set of values, and the table that they are written to and read from."""
 
     name: str
     columns: tuple[Column, ...]
     sent: tuple[pa.Array, ...]
     held_by: tuple[Database, ...] = BOTH
+    """The databases that can hold the values; in the others a write has to raise an error, and nothing is read."""
     about: About = "values"
     directions: tuple[Direction, ...] = ("read", "write")
     hostile: bool = False
-    """Whether it is tried in a hostile session as well."""
+    """Whether the case is tried in a hostile session too."""
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    """For each kind of frame, a function that reshapes a frame of the table's own dtypes."""
+    """For each kind of frame, a function that reshapes a frame with the table's dtypes."""
     unfit: str = ""
-    """The loss when a frame that does not fit the table raises no error."""
+    """The loss if a frame that does not fit the table raises no error."""
     filled: Filled | None = None
     """The column that the server fills; the table then has rows before the write."""
     databases: tuple[Database, ...] = BOTH
-    """The databases that have such tables."""
+    """The databases that support the table."""
 
     @property
     def table(self) -> Table:
-        """Return the table as techniques get it, with a key beside the case's columns."""
-        plain = re.sub(r"\W+", "_", self.name)  # awkward table names have tests of their own
+        """Return the table that techniques get: the key and the case's columns."""
+        plain = re.sub(r"\W+", "_", self.name)  # other tests have awkward table names
         table = Table(f"framehaul_fidelity_{plain}"[:60], (KEY, *self.columns), (KEY.name,))
-        return self.filled.told(table) if self.filled else table
+        return self.filled.in_ddl(table) if self.filled else table
 
     @property
-    def made(self) -> Table:
+    def full_table(self) -> Table:
         """Return the table with all of its columns."""
-        return self.filled.made(self.table) if self.filled else self.table
+        return self.filled.in_columns(self.table) if self.filled else self.table
 
     @property
-    def there(self) -> tuple[Table, pa.Table]:
-        """Return the table with the columns of the rows that it has before a write, and these rows."""
-        own = [column for column in self.table.columns if self.filled is None or column.name != self.filled.column.name]
-        table = replace(self.table, columns=tuple(own))
-        return table, THERE if self.filled else table.arrow_schema.empty_table()
+    def before(self) -> tuple[Table, pa.Table]:
+        """Return the rows before a write, and the table with their columns."""
+        if self.filled is None:
+            return self.table, self.table.arrow_schema.empty_table()
+        columns = [column for column in self.table.columns if column.name != self.filled.column.name]
+        return replace(self.table, columns=tuple(columns)), ROWS_BEFORE
 
     def content(self) -> pa.Table:
         """Return the rows to send, with the key; types may differ from the table's."""
@@ -148,7 +117,7 @@ class Case:
         return pa.Table.from_arrays(arrays, names=self.table.column_names)
 
     def stored(self) -> pa.Table:
-        """Return the rows in the table's types; bytes that are not UTF-8 stay bytes."""
+        """Return the rows in the table's types; bytes that are not UTF-8 remain bytes."""
         content = self.content()
         return content if self.about == "not text" else content.cast(self.table.arrow_schema)
 
@@ -156,39 +125,38 @@ class Case:
         """Return the rows to send as a frame of this kind, in the case's shape."""
         content = self.content()
         if kind == "batches":
-            return self.shapes[kind](content) if self.shapes else in_batches(content)
+            return self.shapes[kind](content) if self.shapes else frame_shapes.in_batches(content)
+        has_the_types = [array.type for array in self.sent] == [column.types.arrow for column in self.columns]
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
             frame = cast("pl.DataFrame", pl.from_arrow(content))
-            if self._is_in_the_tables_types():
+            if has_the_types:
                 frame = frame.cast(pl.Schema(self.table.polars_schema))
-        else:
+        elif has_the_types:
             may_be_null = tuple(
                 replace(column, nullable=column.nullable or array.null_count > 0)
                 for column, array in zip(self.table.columns, content.columns, strict=True)
             )
-            as_sent = Table(self.table.name, may_be_null, self.table.key)
-            frame = to_pandas(content, as_sent) if self._is_in_the_tables_types() else content.to_pandas()
+            frame = to_pandas(content, Table(self.table.name, may_be_null, self.table.key))
+        else:
+            frame = content.to_pandas()
         return self.shapes[kind](frame) if self.shapes else frame
 
     @cached_property
     def expected(self) -> Content:
-        """Return the expected content of the table, with the rows that were in it before, in the order of the key."""
+        """Return the expected content of the table after the write, in the order of the key."""
         content = self.content()
         if self.filled:
-            content = pa.concat_tables([THERE, content.select(THERE.column_names)])
+            content = pa.concat_tables([ROWS_BEFORE, content.select(ROWS_BEFORE.column_names)])
             content = content.append_column(self.filled.column.name, pa.array(self.filled.holds))
-        return content_of(content, self.made.columns, nan_is_null=False)
-
-    def _is_in_the_tables_types(self) -> bool:
-        return all(array.type == column.types.arrow for column, array in zip(self.columns, self.sent, strict=True))
+        return content_of(content, self.full_table.columns, nan_is_null=False)
 
 
 def _case(
-    name: str, column_type: ColumnType, values: list[Any], *, exactly: Types | None = None, nullable: bool = False,
-    sent_as: pa.DataType | None = None, held_by: tuple[Database, ...] = BOTH,
+    name: str, column_type: ColumnType, values: list[Any], *, exactly: schema.Types | None = None,
+    nullable: bool = False, sent_as: pa.DataType | None = None, held_by: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
-    """Return a case about values of one type, with the parameters in `exactly`."""
+    """Return a case of values of one type, which `exactly` has if it takes parameters."""
     array = pa.array(values, sent_as or (exactly or column_type.value).arrow)
     return Case(name, (Column("value", column_type, nullable, exactly=exactly),), (array,), held_by)
 
@@ -213,13 +181,13 @@ def _utc(*texts: str) -> list[dt.datetime]:
 def _written(
     name: str, about: About, content: Mapping[Column, list[Any]], shapes: Mapping[str, Shape], **more: Any
 ) -> Case:
-    """Return a case of writes of these columns and values from frames of other shapes."""
+    """Return a case of writes of these columns and values from frames of these shapes."""
     sent = tuple(pa.array(values, column.types.arrow) for column, values in content.items())
     return Case(name, tuple(content), sent, about=about, directions=("write",), shapes=shapes, **more)
 
 
 def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
-    """Return a case of writes to an ordinary table from frames of other shapes."""
+    """Return a case of writes to an ordinary table from frames of these shapes."""
     content: dict[Column, list[Any]] = {
         Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"],
         Column("family", T.TEXT): ["Ek", "Lund", "Ruiz", "Ek", "Ito"],
@@ -233,7 +201,7 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
 
 
 def _nested_people(name: str, shapes: Mapping[str, Shape]) -> Case:
-    """Return a case of writes to a table with nested columns from frames of other shapes."""
+    """Return a case of writes to a table with nested columns from frames of these shapes."""
     values: tuple[list[Any], ...] = (
         [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
         [["a", None], ['{"'], [], [""], ["b", "a"]],
@@ -249,13 +217,12 @@ def _appended(
     name: str, column: Column, postgres: str, clickhouse: str, holds: list[Any], *, sent: list[Any] | None = None,
     numbers: bool = False, missing: bool = False, databases: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
-    """Return a case of appends to a table with a column that the server fills; techniques know it if it is `sent`."""
+    """Return a case of appends to a table with a column that the server fills, unless the frame has it (`sent`)."""
     content: dict[Column, list[Any]] = {} if sent is None else {column: sent}
     content |= {Column("amount", T.INT32): [10, 20, 30], Column("remark", T.TEXT, nullable=True): ["a", None, "c"]}
-    return _written(
-        f"append: {name}", "append", content, without(column.name) if missing else SHAPES["as the table is"],
-        databases=databases, filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
-    )  # fmt: skip
+    shapes = without(column.name) if missing else frame_shapes.SHAPES["as the table is"]
+    filled = Filled(column, postgres, clickhouse, tuple(holds), numbers)
+    return _written(f"append: {name}", "append", content, shapes, databases=databases, filled=filled)
 
 
 def _not_text(
@@ -268,7 +235,7 @@ def _not_text(
 
 
 def _not_utf8() -> Iterator[Case]:
-    """Yield text beside bytes that are not UTF-8: inline in a string view, behind it, past a vector of instructions."""
+    """Yield cases of bytes that are not UTF-8: inside a string view, in its buffer, and longer than a SIMD vector."""
     text, pad = Column("value", T.TEXT), b"so many letters "
     for name, raw in NOT_UTF8.items():
         yield _not_text(f"{name}, short", b"text", raw, column=text, direction="read")
@@ -279,7 +246,7 @@ def _not_utf8() -> Iterator[Case]:
     yield _not_text("LowCardinality", b"text", first, b"text", first, column=low, direction="read")
     nullable = Column("value", T.TEXT, nullable=True)
     yield _not_text("beside NULL", None, b"text", first, None, column=nullable, direction="read")
-    for how, shapes in NOT_TEXT.items():
+    for how, shapes in frame_shapes.NOT_TEXT.items():
         yield _not_text(f"{how}, short", b"text", first, column=text, direction="write", shapes=shapes)
         yield _not_text(f"{how}, long", b"text", pad + first, column=text, direction="write", shapes=shapes)
     surrogate = NOT_UTF8["a surrogate"]
@@ -297,7 +264,7 @@ def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[
 
 def _wide(column_type: ColumnType) -> tuple[Case, Case]:
     name = column_type.value.clickhouse
-    least, most = whole_numbers(name)
+    least, most = schema.whole_numbers(name)
     return (
         _case(f"{name.lower()}: least and greatest", column_type, [str(least), "1", "0", "10000", str(most), None],
               nullable=True),
@@ -306,10 +273,10 @@ def _wide(column_type: ColumnType) -> tuple[Case, Case]:
 
 
 T = ColumnType
-THERE = pa.table({
+ROWS_BEFORE = pa.table({
     "id": pa.array([-2, -1], pa.int32()), "amount": pa.array([1, 2], pa.int32()), "remark": ["there", None],
 })  # fmt: skip
-"""Rows that are in a table before an append."""
+"""The rows of a table before an append."""
 STATE = Column("state", T.TEXT)
 TWICE = Column("twice", T.INT64)
 NUMBER = Column("number", T.INT64)
@@ -317,7 +284,7 @@ DEFAULT_STATE = "text NOT NULL DEFAULT 'new'", "String DEFAULT 'new'"
 TWICE_AMOUNT = "bigint GENERATED ALWAYS AS (amount * 2) STORED", "Int64 MATERIALIZED amount * 2"
 IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY", ""
 HARD_TEXTS = ('"', "'", "{}", "a,b", "\\", "[1]", "", "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧", ":", '\\"', None)
-"""Text that text forms of nested values might mistake for syntax."""
+"""Texts that a text format of nested values might mistake for syntax."""
 SIX_DEEP = nested_list_types(
     nested_list_types(nested_list_types(nested_list_types(nested_list_types(list_types(T.TEXT.value)))))
 )
@@ -330,10 +297,10 @@ DEEP = struct_types(
         "day": T.DATE.value,
     }
 )
-MONEY = decimal_types(5, 2)
+MONEY = schema.decimal_types(5, 2)
 LONG_AGO_AND_LATE = "0001-01-01", "1899-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999"
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
+COLOURS = schema.enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
     "FF FE 41": b"\xff\xfeA",
     "overlong NUL": b"\xc0\x80",
@@ -406,11 +373,11 @@ _VALUES: tuple[Case, ...] = (
     _case("timestamp: in UTC", T.TIMESTAMP_UTC,
           [*_utc("1970-01-01", "2026-03-29T01:30:00.000001", "1969-12-31T23:59:59.999999"), None], nullable=True),
     _case("timestamp: in a zone", T.TIMESTAMP_BERLIN,
-          # Both sides of the hour that comes twice.
+          # Both sides of the hour that is repeated in October.
           _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
     _case("timestamp: in a zone, whose offset had seconds", T.TIMESTAMP_BERLIN,
            _utc("1901-01-01T00:00:00", "2026-10-25T00:30:00.000001"),
-           exactly=timestamp_types("us", "America/St_Johns")),
+           exactly=schema.timestamp_types("us", "America/St_Johns")),
     _case("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
     _case("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
     _case("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
@@ -454,11 +421,11 @@ _VALUES: tuple[Case, ...] = (
     _case("int16: with NULL", T.INT16, [1, None, -(2**15)], nullable=True),
     _case("float32: with NULL", T.FLOAT32, [1.5, None, 0.10000000149011612], nullable=True),
     _case("date: 1900 to 2299, with NULL", T.DATE, [*_days("1900-01-01", "1969-12-31", "2299-12-31"), None],
-           nullable=True, exactly=DATE32),
+           nullable=True, exactly=schema.DATE32),
     _case("timestamp: in a zone, with NULL", T.TIMESTAMP_BERLIN,
            [*_utc("2026-10-25T00:30:00", "2026-10-25T01:30:00.000001"), None], nullable=True),
     _case("enum: 200 values, the last, with NULL", T.ENUM, ["v199", None, "v0"], nullable=True,
-           exactly=enum_types(*(f"v{at}" for at in range(200)))),
+           exactly=schema.enum_types(*(f"v{at}" for at in range(200)))),
     _case("uuid: no UUID", T.UUID, ["0123", None, UUID_TEXT], nullable=True, held_by=()),
     _case("list of UUIDs: no UUID", T.LIST, [["a text of 16 byt", None], [UUID_TEXT]],
            exactly=list_types(T.UUID.value), held_by=()),
@@ -468,7 +435,7 @@ _VALUES: tuple[Case, ...] = (
            [[bytes(range(256)), b"", None], [], [b"\\x41", b'\xff\xfe{,}"', None]], exactly=list_types(T.BYTES.value)),
     _case("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
     _case("list of dates: 1900 to 2299, NULL", T.LIST, [[*_days("1900-01-01", "2299-12-31"), None], [], [None]],
-           exactly=list_types(DATE32)),
+           exactly=list_types(schema.DATE32)),
     _case("list of moments: microseconds, NULL", T.LIST,
            [[*_timestamps("1970-01-01", "2026-03-29T02:30:00.000001", "2199-12-31T23:59:59.5"), None], [], [None]],
            exactly=list_types(T.TIMESTAMP.value)),
@@ -488,7 +455,7 @@ _VALUES: tuple[Case, ...] = (
     _case("list of enum: a value more", T.LIST, [["a b", "grey"]], exactly=list_types(COLOURS),
            sent_as=pa.list_(pa.large_string()), held_by=()),
     _case("fixed-size list: of two moments", T.FIXED_LIST, [_timestamps("1970-01-01", "2026-03-29T02:30:00.000001")],
-           exactly=fixed_list_types(T.TIMESTAMP.value, 2)),
+           exactly=schema.fixed_list_types(T.TIMESTAMP.value, 2)),
     _case("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
     _case("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
     _case("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
@@ -526,7 +493,7 @@ _VALUES: tuple[Case, ...] = (
     _case("map: a key twice", T.MAP, [[("a", 1), ("b", 2), ("a", 3)]], held_by=("clickhouse",)),
     _case("map: whole numbers to lists of text", T.MAP, [[(7, ["a", None]), (-1, [])], []],
            exactly=map_types(T.INT32.value, list_types(T.TEXT.value))),
-    *(case for kind in LONG_NUMBERS[:-1] for case in _wide(kind)),
+    *(case for kind in schema.LONG_NUMBERS[:-1] for case in _wide(kind)),
     _case("wide decimal: 76 digits, negative, NULL", T.WIDE_DECIMAL,
            ["9" * 56 + "." + "9" * 20, "-" + "9" * 56 + "." + "9" * 20, "0.00000000000000000001", "-1.5", "0", None],
            nullable=True),
@@ -540,7 +507,20 @@ _VALUES: tuple[Case, ...] = (
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
 )  # fmt: skip
-_APPENDED: tuple[Case, ...] = (
+CASES: tuple[Case, ...] = (
+    *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
+    Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
+         directions=("write",), shapes=frame_shapes.DOUBLED, unfit="one of the two columns was dropped"),
+    *(_people(name, shapes) for name, shapes in frame_shapes.SHAPES.items()),
+    *(_nested_people(name, shapes) for name, shapes in frame_shapes.NESTED_SHAPES.items()),
+    *(_written(f"frame: {name}", "frames", {Column("value", T.TEXT, nullable=True): SHORT_AND_LONG}, shapes)
+      for name, shapes in frame_shapes.FROM_ARROW.items()),
+    _written("frame: UUIDs of Arrow", "frames",
+             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, frame_shapes.UUIDS),
+    _written("frame: lists of UUIDs of Arrow", "frames",
+             {Column("value", T.LIST, exactly=list_types(T.UUID.value)): [[UUID_TEXT, None], [], [UUID_OF_TEXT]]},
+             frame_shapes.UUID_LISTS),
+    *(_people(name, shapes, unfit) for name, (shapes, unfit) in frame_shapes.UNFIT.items()),
     _appended("a default, its column not named", STATE, *DEFAULT_STATE, ["new"] * 5),
     _appended("a default, its column missing in the frame", STATE, *DEFAULT_STATE, ["new"] * 5, sent=["x", "y", "z"],
               missing=True),
@@ -552,22 +532,5 @@ _APPENDED: tuple[Case, ...] = (
               databases=("postgres",)),
     _appended("an identity column, in the frame", NUMBER, *IDENTITY, [1, 2, 7, 8, 9], sent=[7, 8, 9],
               databases=("postgres",)),
-)  # fmt: skip
-CASES: tuple[Case, ...] = (
-    *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
-    Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
-         directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
-    *(_people(name, shapes) for name, shapes in SHAPES.items()),
-    *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
-    *(_written(f"frame: {name}", "frames", {Column("value", T.TEXT, nullable=True): SHORT_AND_LONG}, shapes)
-      for name, shapes in FROM_ARROW.items()),
-    _written("frame: UUIDs of Arrow", "frames",
-             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, UUIDS),
-    _written("frame: lists of UUIDs of Arrow", "frames",
-             {Column("value", T.LIST, exactly=list_types(T.UUID.value)): [[UUID_TEXT, None], [], [UUID_OF_TEXT]]},
-             UUID_LISTS),
-    *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
-    *_APPENDED,
     *_not_utf8(),
 )  # fmt: skip
-"""All cases."""

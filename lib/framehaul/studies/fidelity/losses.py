@@ -1,4 +1,4 @@
-"""Known losses, each with its reason and remedy. A loss without a line in the table needs an investigation."""
+"""Explain known losses by their reason and remedy. A loss that is not in the table needs an investigation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNEXPLAINED = "not explained yet"
 
 @dataclass(frozen=True)
 class Loss:
-    """Patterns of technique (`database direction name`), case, session and detail, and the reason and remedy."""
+    """A reason with its remedy, and the patterns of technique (`database direction name`), case, session and detail."""
 
     technique: str
     case: str
@@ -22,18 +22,14 @@ class Loss:
     why: str
 
 
-def _read(path: Path) -> tuple[Loss, ...]:
-    """Read the table of losses: tab-separated without quoting, because its patterns hold quotes and backslashes."""
-    _, *lines = path.read_text("utf8").splitlines()
-    return tuple(Loss(*line.split("\t")) for line in lines)
-
-
-LOSSES = _read(Path(__file__).with_suffix(".tsv"))
-"""Every known loss; the first that matches explains a cell."""
+# Tab-separated without quoting, because the patterns contain quotes and backslashes.
+_LINES = Path(__file__).with_suffix(".tsv").read_text("utf8").splitlines()
+LOSSES = [Loss(*line.split("\t")) for line in _LINES[1:]]
+"""All known losses; the first that matches explains a cell."""
 
 
 def why(technique: Technique, case: str, session: str, detail: str) -> str:
-    """Return the explanation of a loss, or UNEXPLAINED."""
+    """Return the reason and remedy of a loss, or UNEXPLAINED."""
     path = f"{technique.database} {technique.direction} {technique.name}"
     for loss in LOSSES:
         pairs = zip((loss.technique, loss.case, loss.session, loss.detail), (path, case, session, detail), strict=True)

@@ -1,4 +1,4 @@
-"""Hostile sessions and a database without encoding, which a run makes on embedded servers and removes again."""
+"""Create hostile sessions and a database without encoding on embedded servers, and remove them after a run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROLE, DATABASE = sql.Identifier(HOSTILE), sql.Identifier(NO_ENCODING)
 
 
 class NotAllowedError(RuntimeError):
-    """A session or database cannot be made on a server; the message says why."""
+    """A session or database cannot be created on a server; the message has the reason."""
 
 
 @contextmanager
 def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[PostgresServer | ClickHouseServer]:
-    """Return the server with a user whose sessions have other settings, and who may use our tables.
+    """Return the server with a user whose sessions have hostile settings and who may use framehaul's tables.
 
-    Embedded ClickHouse has that user in its configuration. Raises NotAllowedError where it cannot be made.
+    Embedded ClickHouse has this user in its configuration. Raises NotAllowedError if the user cannot be created.
     """
     if isinstance(server, ClickHouseServer):
         _check_embedded(server)
@@ -37,13 +37,13 @@ def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[Postg
     password = secrets.token_urlsafe(24)
     with _administering(server) as connection, connection.transaction():
         _drop_role(connection)
-        # A member may alter, lock and truncate our role's tables.
+        # A member of the role may alter, lock and truncate its tables.
         role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}")
         connection.execute(role.format(ROLE, sql.Literal(password), sql.Identifier(server.user)))
         for name, value in POSTGRES_SETTINGS.items():
             setting = sql.SQL("ALTER ROLE {} SET {} = {}")
             connection.execute(setting.format(ROLE, sql.Identifier(name.lower()), sql.Literal(value)))
-        # pg_parquet needs these to use files.
+        # pg_parquet needs these roles to use files.
         connection.execute(sql.SQL("GRANT pg_read_server_files, pg_write_server_files TO {}").format(ROLE))
     try:
         yield replace(server, user=HOSTILE, password=password)
@@ -62,23 +62,23 @@ def _drop_role(connection: psycopg.Connection[Any]) -> None:
 def without_encoding(server: PostgresServer) -> Iterator[PostgresServer]:
     """Return a database of the server whose text may be any bytes: https://www.postgresql.org/docs/18/multibyte.html.
 
-    Raises NotAllowedError where databases cannot be made.
+    Raises NotAllowedError if databases cannot be created.
     """
-    made = sql.SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(DATABASE)
-    dropped = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(DATABASE)
+    create = sql.SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(DATABASE)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(DATABASE)
     with _administering(server) as connection:
-        connection.execute(dropped)
-        connection.execute(made)
+        connection.execute(drop)
+        connection.execute(create)
     try:
         yield replace(server, database=NO_ENCODING)
     finally:
         with contextlib.suppress(NotAllowedError), _administering(server) as connection:  # when the server is gone
-            connection.execute(dropped)
+            connection.execute(drop)
 
 
 @contextmanager
 def _administering(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """Connect to the server; its errors become a NotAllowedError."""
+    """Connect to the server; raises NotAllowedError with the server's error."""
     _check_embedded(server)
     try:
         with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=10) as connection:
@@ -89,4 +89,4 @@ def _administering(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
 
 def _check_embedded(server: PostgresServer | ClickHouseServer) -> None:
     if server.process_id is None:
-        raise NotAllowedError("made on embedded servers alone: roles and databases of other servers are not ours")
+        raise NotAllowedError("roles and databases are created on embedded servers only")

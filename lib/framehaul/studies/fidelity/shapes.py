@@ -1,9 +1,9 @@
-"""Frames as users have them: other dtypes, chunks, orders and indexes; and frames that do not fit their table."""
+"""Define shapes of frames: other dtypes, chunks, orders and indexes, and frames that do not fit their table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate, chain, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from framehaul.data.schema import Column, ColumnType, list_types
 
 type Shape = Callable[[Any], Any]
-"""A function that reshapes a frame of the table's own dtypes."""
+"""A function that reshapes a frame with the table's dtypes."""
 
 TEXTS = ("given", "family")
-"""Two columns of one type, which a frame may have in the other order."""
+"""Two columns of one type."""
 LONE_SURROGATE = "\ud800"
-"""Half of a surrogate pair of UTF-16, which Python's text may hold and UTF-8 cannot encode."""
+"""Half of a surrogate pair of UTF-16, which a Python string may contain and UTF-8 cannot encode."""
 
 
 def _swapped(frame: Any) -> Any:
@@ -38,11 +38,6 @@ def _as_it_is(frame: Any) -> Any:
     return frame
 
 
-def _texts_of(frame: Any) -> pa.Array:
-    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
-    return text.cast(pa.string())
-
-
 def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
     """Return record batches of the first row, no rows, the rows between, and the last row."""
     rows = content.num_rows
@@ -50,13 +45,9 @@ def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _cut(content: pa.Table, *places: int) -> list[pa.RecordBatch]:
-    """Return a record batch for each part between these places, for empty parts too."""
-    parts = [content.slice(first, end - first).combine_chunks() for first, end in pairwise(places)]
-    return [pa.record_batch([_array(column) for column in part.columns], schema=part.schema) for part in parts]
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    """Return a record batch for each part between these places, also for empty parts."""
+    whole = pa.record_batch([column.combine_chunks() for column in content.columns], schema=content.schema)
+    return [whole.slice(first, end - first) for first, end in pairwise(places)]
 
 
 def _with_column(content: pa.Table, name: str, values: Any) -> pa.Table:
@@ -64,7 +55,7 @@ def _with_column(content: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _dictionaries(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return text as another dictionary in each batch, once with unused keys, and as plain text in one batch."""
+    """Return text as dictionaries that differ between batches, one with unused keys, and once as plain text."""
     parts = [content.slice(0, 2), content.slice(2, 1), content.slice(3)]
     for name in TEXTS:
         first, _, last = (part.column(name).combine_chunks() for part in parts)
@@ -87,13 +78,13 @@ def _texts_of_every_kind(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _nulls_last(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches with NULL in the last one only."""
+    """Return batches of which only the last has NULL."""
     flags = content.column("flag")
     return [*content.filter(flags.is_valid()).to_batches(), *content.filter(flags.is_null()).to_batches()]
 
 
 def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches whose first has a column of Arrow's null type."""
+    """Return batches of which the first has a column of Arrow's null type."""
     flags = content.column("flag")
     nulls = content.filter(flags.is_null())
     nulls = _with_column(nulls, "flag", pa.nulls(nulls.num_rows))
@@ -101,7 +92,7 @@ def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _then(change: Callable[[pa.Table], pa.Table]) -> Shape:
-    """Return a shape of two batches, the second of which is changed."""
+    """Return a shape of two batches, of which the second is changed."""
     return lambda content: [*content.slice(0, 2).to_batches(), *change(content.slice(2)).combine_chunks().to_batches()]
 
 
@@ -116,7 +107,7 @@ def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _in_chunks_filtered(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows filtered out of separate chunks, one of them empty and each a slice of a longer one."""
+    """Return rows that were filtered from several chunks."""
     twice = pl.concat([frame, frame]).sort("id")
     chunks = [twice[:3], twice[3:4], twice[4:]]
     return pl.concat(chunks, rechunk=False).filter(pl.Series([True, False] * len(frame)))
@@ -137,6 +128,7 @@ def _columns_of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_product([["of"], list(frame.columns)]), axis="columns")
 
 
+LARGE_LIST = pa.large_list(pa.int64())
 NESTED_COLUMNS = (
     Column("numbers", ColumnType.LIST),
     Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)),
@@ -165,12 +157,6 @@ def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _large_lists(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches whose lists have offsets of 64 bits in the second."""
-    wide = pa.large_list(pa.int64())
-    return _then(lambda part: _with_column(part, "numbers", part.column("numbers").cast(wide)))(content)  # type: ignore[no-any-return]  # a shape
-
-
 def _arrow_backed(frame: pd.DataFrame) -> pd.DataFrame:
     content = pa.Table.from_pandas(frame, preserve_index=False)
     backed: pd.DataFrame = content.to_pandas(types_mapper=pd.ArrowDtype)
@@ -192,7 +178,9 @@ NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
     "nested columns, Arrow-backed": {"pandas": _nested_backed},
     "nested columns, nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
     "nested columns, lists of numpy": {"pandas": _lists_of_numpy},
-    "nested columns, long offsets": {"batches": _large_lists},
+    "nested columns, long offsets": {
+        "batches": _then(lambda part: _with_column(part, "numbers", part.column("numbers").cast(LARGE_LIST)))
+    },
 }
 """The shapes of frames with `NESTED_COLUMNS`."""
 SHAPES: dict[str, Mapping[str, Shape]] = {
@@ -236,17 +224,15 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
     "Arrow-backed": {"pandas": _arrow_backed},
     "nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
 }
-"""The shapes of frames that fit their table, for each kind of frame that has them."""
-
-
+"""The shapes of frames that fit their table, by kind of frame."""
 SLICED: Mapping[str, Shape] = _both(_slice_of_more, _slice_of_more) | {
     "batches": lambda content: pa.concat_tables([content, content]).combine_chunks().slice(len(content)).to_batches()
 }
-"""Shapes that are a slice of a larger frame."""
+"""A slice of a larger frame."""
 
 
 def without(name: str) -> Mapping[str, Shape]:
-    """Return shapes without a column; of record batches only the second lacks it."""
+    """Return shapes without a column, which record batches lack only in the second batch."""
     frames = _both(lambda frame: frame.drop(name), lambda frame: frame.drop(columns=name))
     return frames | {"batches": _then(lambda content: content.drop([name]))}
 
@@ -262,18 +248,16 @@ UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
     "columns of two levels": ({"pandas": _columns_of_two_levels}, "the outer level was dropped"),
     "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
 }
-"""The shapes of frames that do not fit their table, and the loss where they raise no error."""
-
-
+"""The shapes of frames that do not fit their table, and the loss if they raise no error."""
 DOUBLED: Mapping[str, Shape] = {
     "pandas": lambda frame: pd.concat([frame, frame.iloc[:, -1:]], axis="columns"),
     "batches": lambda content: content.append_column(content.column_names[-1], content.column(-1)).to_batches(),
 }
-"""Shapes with the last column twice; Polars has no such frames."""
+"""Shapes with the last column twice, which Polars does not support."""
 
 
 def unchecked_text(raw: pa.Array) -> pa.Array:
-    """Return the bytes of a binary array as text without a check, as a decoder does that trusts its server."""
+    """Return the bytes of a binary array as text without validation, as a decoder that trusts its server does."""
     plain = raw.cast(pa.large_binary())
     return pa.Array.from_buffers(pa.large_string(), len(plain), plain.buffers(), plain.null_count, plain.offset)
 
@@ -284,7 +268,7 @@ def _trusting_polars(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _trusting_pandas(frame: pd.DataFrame) -> pd.DataFrame:
     text = unchecked_text(pa.array(frame["value"], pa.large_binary()))
-    return frame.assign(value=text.to_pandas())  # which takes Arrow's buffers as they are
+    return frame.assign(value=text.to_pandas())  # pandas takes Arrow's buffers as they are
 
 
 def _trusting_batches(content: pa.Table) -> list[pa.RecordBatch]:
@@ -303,28 +287,35 @@ NOT_TEXT: dict[str, Mapping[str, Shape]] = {
 }
 """Shapes with bytes that are not UTF-8 in a column of text."""
 SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
-"""Shapes with Python's text that UTF-8 cannot encode."""
+"""Shapes with strings that UTF-8 cannot encode."""
 
 FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
 
 
-def _sliced_views(frame: Any) -> pa.Array:
-    """Return the texts as a slice of views, whose buffers hold text that no row of the slice has."""
-    views = pa.concat_arrays([FILLER, _texts_of(frame), FILLER]).cast(pa.string_view())
-    return views.slice(len(FILLER), len(frame))
+def _text(values: Any) -> pa.Array:
+    text = pa.array(values, pa.string()) if isinstance(values, pd.Series) else values.to_arrow()
+    return text.cast(pa.string())
 
 
-def _unused_keys(frame: Any) -> pa.Array:
+def _sliced_views(values: Any) -> pa.Array:
+    """Return the texts as a slice of views whose buffers also hold other texts."""
+    views = pa.concat_arrays([FILLER, _text(values), FILLER]).cast(pa.string_view())
+    return views.slice(len(FILLER), len(values))
+
+
+def _unused_keys(values: Any) -> pa.Array:
     """Return the texts as a dictionary whose first and last keys are unused."""
-    text = _texts_of(frame)
+    text = _text(values)
     keys = pa.array([FILLER[0].as_py(), *dict.fromkeys(text.drop_null().to_pylist()), FILLER[1].as_py()])
     return pa.DictionaryArray.from_arrays(pc.index_in(text, keys).cast(pa.int32()), keys)
 
 
 def _from_arrow(make: Callable[[Any], pa.Array]) -> dict[str, Shape]:
     return _both(
-        lambda frame: frame.with_columns(pl.Series("value", values=make(frame))),
-        lambda frame: frame.assign(value=pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame)])))),
+        lambda frame: frame.with_columns(pl.Series("value", values=make(frame["value"]))),
+        lambda frame: frame.assign(
+            value=pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame["value"])])))
+        ),
     )
 
 
@@ -335,22 +326,20 @@ FROM_ARROW: dict[str, Mapping[str, Shape]] = {
 """Shapes with text that came through Arrow: https://github.com/pola-rs/polars/issues/28503"""
 
 
-def _arrow_uuids(frame: Any) -> pa.Array:
+def _arrow_uuids(texts: Iterable[str | None]) -> pa.Array:
     """Return UUIDs in Arrow's extension type, which Polars reads as bytes."""
-    texts = [None if pd.isna(text) else UUID(text).bytes for text in frame["value"]]
-    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
+    storage = pa.array([None if pd.isna(text) else UUID(text).bytes for text in texts], pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
 
 
-def _uuids_in_batches(content: pa.Table) -> list[pa.RecordBatch]:
-    return in_batches(_with_column(content, "value", _arrow_uuids({"value": content["value"].to_pylist()})))
-
-
-def _arrow_uuid_lists(frame: Any) -> pa.Array:
+def _arrow_uuid_lists(values: Iterable[Iterable[str | None]]) -> pa.Array:
     """Return lists of UUIDs in Arrow's extension type."""
-    lists = [[*texts] for texts in frame["value"]]
-    flat = _arrow_uuids({"value": [text for texts in lists for text in texts]})
-    return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, lists))], pa.int32()), flat)
+    lists = [[*texts] for texts in values]
+    offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
+    return pa.ListArray.from_arrays(offsets, _arrow_uuids(chain.from_iterable(lists)))
 
 
 UUID_LISTS: Mapping[str, Shape] = _from_arrow(_arrow_uuid_lists)
-UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids) | {"batches": _uuids_in_batches}
+UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids) | {
+    "batches": lambda content: in_batches(_with_column(content, "value", _arrow_uuids(content["value"].to_pylist())))
+}

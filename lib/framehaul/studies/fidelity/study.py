@@ -1,4 +1,4 @@
-"""The run of the fidelity study: every technique with every case."""
+"""Run the fidelity study: every technique with every case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framehaul.studies.fidelity.trial import Cell, expected, run_cells
 from framehaul.studies.registry import FIDELITY
 
 CELLS_PER_S = 4
-"""A lower bound for the speed of the study on a busy machine; an idle one tries fifty cells per second."""
+"""The minimum speed of the study on a busy machine; an idle machine tries fifty cells per second."""
 
 
 @recording.study(FIDELITY.notebook, read=store.read_cells)
@@ -38,5 +38,5 @@ def run(*, tried: str = "all") -> None:
 
 
 def patience(values: Mapping[str, Any]) -> int:
-    """Return for how many seconds more than usual a cell of the notebook may run."""
+    """Return the additional timeout of the notebook's cells in seconds."""
     return expected(chosen_techniques(values.get("tried", "all"))) // CELLS_PER_S

@@ -42,14 +42,14 @@ PATIENCE_SECONDS = 6.0
 """A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
-"""Arguments that make a small table come in several record batches."""
+"""Arguments with which a small table comes in several record batches."""
 CLOSING_SECONDS = 5.0
-"""A client that takes longer to close after an error never closes: asyncpg before 0.32, after a panic within a COPY."""
+"""A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""
 
 
 @dataclass(frozen=True)
 class Cell(Tried):
-    """The outcome of one case for one technique. The fields are the columns of `fidelity.csv`."""
+    """The outcome of a case for a technique; its fields are the columns of `fidelity.csv`."""
 
     case: str
     session: str
@@ -58,8 +58,8 @@ class Cell(Tried):
     why: str = ""
 
 
-def asked(technique: Technique, case: Case) -> bool:
-    """Return whether a case applies to a technique, provided that its kind of frame holds the values."""
+def applies(technique: Technique, case: Case) -> bool:
+    """Return whether a case applies to a technique, if its kind of frame can hold the values."""
     if technique.direction not in case.directions or technique.database not in case.databases:
         return False
     if technique.direction == "read":
@@ -71,23 +71,23 @@ def asked(technique: Technique, case: Case) -> bool:
 
 def expected(chosen: list[Technique]) -> int:
     """Return the largest possible number of cells."""
-    return sum(1 + case.hostile for one in chosen for case in CASES if asked(one, case))
+    return sum(1 + case.hostile for one in chosen for case in CASES if applies(one, case))
 
 
 def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
 ) -> None:  # fmt: skip
-    """Try every technique with every case, and `hostile` cases in a hostile session as well.
+    """Try every technique with every case, and `hostile` cases in a hostile session too.
 
-    Cells of an interrupted run are not tried again. Raises ServerError when a server is gone, and ValueError when a
-    table does not hold what the case says it can.
+    Cells of an interrupted run are not tried again. Raises ServerError if a server is gone, and ValueError if a table
+    does not hold the values of a case that it should be able to hold.
     """
     stop = stop or threading.Event()
 
     def try_all(techniques: list[Technique]) -> None:
         with asyncio.Runner() as runner:
-            runner.run(_OfServer(both.of(techniques[0].database), techniques, cases, trials, stop).run())
+            runner.run(_ServerRun(both.of(techniques[0].database), techniques, cases, trials, stop).run())
 
     by_server = [[technique for technique in chosen if technique.database == database] for database in BOTH]
     # Both servers at once: nothing is timed.
@@ -102,29 +102,29 @@ def run_cells(
 
 @contextmanager
 def _quiet_panics() -> Iterator[None]:
-    """Discard stderr, where Rust prints a panic with paths of this machine before it becomes an exception."""
-    kept = os.dup(2)
+    """Discard stderr, to which Rust prints a panic with paths of this machine before it becomes an exception."""
+    stderr = os.dup(2)
     try:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
             os.dup2(nowhere.fileno(), 2)
             yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A server as techniques connect to it, the administration of its tables, and the cases that are tried there."""
+    """The server that techniques connect to, the administration of its tables, and the cases that are tried there."""
 
     session: str
     server: Server
     tables: Tables
-    cases: tuple[Case, ...]
+    cases: list[Case]
 
 
-class _OfServer:
-    """Tries all techniques of one database with all cases."""
+class _ServerRun:
+    """The trials of all techniques of one database with all cases."""
 
     def __init__(
         self, server: Server, chosen: list[Technique], cases: tuple[Case, ...], trials: Trials[Cell],
@@ -133,11 +133,9 @@ class _OfServer:
         self._server, self._chosen, self._trials, self._stop = server, chosen, trials, stop
         self._database = chosen[0].database
         self._holds: dict[tuple[str, str], bool] = {}
-        """For a case and a kind of frame, whether the frame can hold the values."""
+        """Whether a kind of frame can hold the values, by case and kind."""
         directions = {technique.direction for technique in chosen}
-        self._cases = tuple(
-            case for case in cases if directions & set(case.directions) and self._database in case.databases
-        )
+        self._cases = [case for case in cases if directions & set(case.directions) and self._database in case.databases]
 
     async def run(self) -> None:
         with ExitStack() as stack:
@@ -147,40 +145,38 @@ class _OfServer:
                 if place.session == DEFAULT:  # the hostile session reads the same tables
                     self._load(place)
             for technique in readers + [technique for technique in self._chosen if technique.direction == "write"]:
-                await self._one(technique, places)
+                await self._try(technique, places)
 
     def _places(self, stack: ExitStack) -> Iterator[_Place]:
         """Yield the server, its hostile session and its database without encoding; closing the stack removes them."""
-        apart = [case for case in self._cases if self._wants_no_encoding(case)]
-        ordinary = tuple(case for case in self._cases if case not in apart)
+        not_text = [case for case in self._cases if case.about == "not text" and "read" in case.directions]
+        if self._database != "postgres":  # only PostgreSQL validates text, except in a database without encoding
+            not_text = []
+        ordinary = [case for case in self._cases if case not in not_text]
         default = _Place(DEFAULT, self._server, tables_of(self._server), ordinary)
         stack.enter_context(default.tables.kept())
         stack.callback(_drop, default)
         yield default
-        hostile = tuple(case for case in ordinary if case.hostile)
-        if hostile and (server := self._made(stack, hostile_session, "hostile session")):
+        hostile = [case for case in ordinary if case.hostile]
+        if hostile and (server := self._created(stack, hostile_session, "hostile session")):
             yield _Place(HOSTILE, server, default.tables, hostile)
-        if apart and (server := self._made(stack, without_encoding, "database without encoding")):
-            place = _Place(DEFAULT, server, tables_of(server), tuple(apart))
+        if not_text and (server := self._created(stack, without_encoding, "database without encoding")):
+            place = _Place(DEFAULT, server, tables_of(server), not_text)
             stack.enter_context(place.tables.kept())
             yield place
 
-    def _made(
-        self, stack: ExitStack, make: Callable[[Any], AbstractContextManager[Server]], what: str
+    def _created(
+        self, stack: ExitStack, create: Callable[[Any], AbstractContextManager[Server]], what: str
     ) -> Server | None:
-        """Return a place on the server, or None where it cannot be made, and note the reason."""
+        """Return the server of a new session or database, or None and record the reason if it cannot be created."""
         try:
-            return stack.enter_context(make(self._server))
+            return stack.enter_context(create(self._server))
         except NotAllowedError as error:
             self._trials.left_out[f"{self._database}: {what}"] = str(error)
             return None
 
-    def _wants_no_encoding(self, case: Case) -> bool:
-        """Return whether only a PostgreSQL database without encoding can hold the case: others check text."""
-        return case.about == "not text" and "read" in case.directions and self._database == "postgres"
-
     def _load(self, place: _Place) -> None:
-        """Fill the tables that are read, by code that no technique uses, and check them."""
+        """Fill the tables for reads with code that no technique uses, and check their content."""
         for case in place.cases:
             if "read" in case.directions and self._database in case.held_by:
                 place.tables.create(case.table)
@@ -189,8 +185,8 @@ class _OfServer:
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
     def _applies(self, technique: Technique, case: Case) -> bool:
-        """Return whether to try a case: neither the table nor the kind of frame must change the values by itself."""
-        if not asked(technique, case):
+        """Return whether to try a case: the kind of frame must be able to hold its values."""
+        if not applies(technique, case):
             return False
         if technique.direction == "read" or case.shapes or technique.frame == "batches":  # Arrow holds all values
             return True
@@ -199,8 +195,8 @@ class _OfServer:
             self._holds[key] = difference_of(case, case.frame(technique.frame)) is None
         return self._holds[key]
 
-    async def _one(self, technique: Technique, places: list[_Place]) -> None:
-        """Try a technique with every case that was not tried yet."""
+    async def _try(self, technique: Technique, places: list[_Place]) -> None:
+        """Try a technique with every case that an interrupted run has not recorded."""
         for place in places:
             left = [
                 (case, cell)
@@ -231,7 +227,7 @@ class _OfServer:
             return ("error", error) if error is not None else _read(case, returned)
         place.tables.create(case.table)
         if case.filled:
-            place.tables.load(*case.there)
+            place.tables.load(*case.before)
         _, error = await caller.call(case.table, case.frame(caller.technique.frame))
         return _stored(case, place.tables, error)
 
@@ -252,14 +248,14 @@ def _read(case: Case, returned: object) -> tuple[Outcome, str]:
 
 
 def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
-    """Return the outcome of a write, from its table and from its error, if any."""
+    """Return the outcome of a write from the content of its table and its error, if any."""
     try:
-        content = tables.content(case.made)
+        content = tables.content(case.full_table)
     except (psycopg.DataError, AnswerError) as unreadable:
-        # PostgreSQL's dates include infinity and years before 1. ClickHouse stores numbers that an enum does not have.
+        # PostgreSQL stores infinite dates and years before 1, and ClickHouse stores numbers that an enum does not have.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
-        stored = len(content) - case.there[1].num_rows
+        stored = len(content) - case.before[1].num_rows
         return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
     if case.filled and case.filled.numbers:
         content = content.sort(KEY.name).with_columns(pl.col(case.filled.column.name).sort())
@@ -269,16 +265,16 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
 
 
 class _EndingRelay(Relay):
-    """A relay that ends connections that are silent."""
+    """A relay that ends silent connections."""
 
     @contextmanager
     def patience(self) -> Iterator[threading.Event]:
-        """End silent connections while the block lasts; the event is set when that happens."""
+        """End silent connections while the block lasts, and set the event that is yielded when that happens."""
         silent = threading.Event()
 
         async def watch() -> None:
             seen, busy_s = -1, 0.0
-            # A client that uses the CPU does not hang: on a new machine its loops are compiled, which takes seconds.
+            # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
             while seen != self.total_bytes or busy_s > PATIENCE_SECONDS / 10:
                 seen, began_s = self.total_bytes, time.process_time()
                 await asyncio.sleep(PATIENCE_SECONDS)
@@ -294,39 +290,37 @@ class _EndingRelay(Relay):
 
 
 class _Caller:
-    """Calls a technique; its client is replaced after an error."""
+    """A technique and its client, which is replaced after an error."""
 
     def __init__(self, technique: Technique, server: Server, relay: _EndingRelay | None, *, opens: bool) -> None:
-        """`opens` says that a client which does not open means that the server is gone."""
+        """`opens` means that every client can open, unless the server is gone."""
         self.technique = technique
         self._server, self._relay, self._opens = server, relay, opens
         self._client: object = None
         self._stack = AsyncExitStack()
 
     async def call(self, *arguments: object) -> tuple[Any, str | None]:
-        """Return the technique's result, or its error as text; raises UnavailableError where it cannot run."""
+        """Return the technique's result, or its error as text; raises UnavailableError if it cannot run."""
         if self._client is None:
             try:
                 self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
-            except UnavailableError:
-                raise
             except Exception as error:
-                if self._opens:
+                if self._opens or isinstance(error, UnavailableError):
                     raise
                 return None, f"the client does not open: {describe(error)}"
         with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
         if self._relay and raised is not None and raised.startswith("panic"):
-            # After a panic in the middle of a COPY asyncpg's close waits half a minute for the end of it.
+            # After a panic within a COPY, asyncpg waits half a minute for the COPY to end before it closes.
             self._relay.end_connections()
-        if raised is not None or silent.is_set():  # a call that succeeded late has lost its connection too
+        if raised is not None or silent.is_set():  # a silent connection was ended even if the call succeeded
             await self.close()
         if raised is not None and silent.is_set():
             raised = f"{SILENT}; ended, it says {raised}"
         return returned, raised
 
     async def close(self) -> None:
-        """Close the client; errors of closing are ignored."""
+        """Close the client and ignore errors."""
         self._client = None
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSING_SECONDS):
@@ -334,13 +328,12 @@ class _Caller:
 
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
-    """Return the first difference between a frame and what was sent, in one line, or None."""
-    sent, columns = case.expected, case.made.columns
-    wrong = other_shape(list(frame.columns), len(frame), case.made.column_names, len(sent)) or invalid(frame)
-    if wrong:
+    """Return the first difference between a frame and the expected content in one line, or None."""
+    table = case.full_table
+    if wrong := other_shape(list(frame.columns), len(frame), table.column_names, len(case.expected)) or invalid(frame):
         return wrong
-    received = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])
-    difference = first_difference(sent, received)
+    received = content_of(frame, table.columns, nan_is_null=False).in_order([KEY.name])
+    difference = first_difference(case.expected, received)
     if difference is None or difference.column == "value":
         return difference and difference.change
     return f"{difference.column}: {difference.change}"

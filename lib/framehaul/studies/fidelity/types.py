@@ -1,4 +1,4 @@
-"""Which family of techniques carries which type, from the outcomes of cases about values."""
+"""Derive from the outcomes of cases which family of techniques preserves which type."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from framehaul.techniques.registry import DATABASES
 
 PATH = ["database", "direction", "family", "frame", "origin"]
 PARTS = re.compile(r"(?:(?<=Enum8|Tuple)|(?<=Enum))\((?:[^()]|\([^()]*\))*\)")
-"""The part of a type's name that depends on the case."""
+"""The parameters in a type's name, which depend on the case."""
 CATEGORICAL = "categorical"
 OF_CATEGORIES = ("text: LowCardinality", "frame: categories for text")
-"""Cases about text that is a dictionary in ClickHouse, or in a frame."""
+"""The cases of text that is a dictionary in ClickHouse or in a frame."""
 
 
 def _named(case: Case) -> str:
-    """Return the name of the type that a case is about, or nothing where a case is not about one type."""
+    """Return the name of the type that a case tests, or nothing if it does not test a single type."""
     if case.name in OF_CATEGORIES:
         return CATEGORICAL
     column = case.columns[-1]
@@ -35,7 +35,7 @@ def _named(case: Case) -> str:
 
 
 _TYPES: dict[str, Types] = {}
-"""The types that cases are about, each with the parameters of its first case, in the order of `ColumnType`."""
+"""The types that cases test, with the parameters of the first case, in the order of `ColumnType`."""
 for _kind in ColumnType:
     for _case in CASES:
         if _case.columns[-1].type is _kind and _named(_case):
@@ -58,7 +58,7 @@ TYPES = pl.DataFrame(
 
 
 def _has_form(case: Case, database: str) -> bool:
-    """Return whether a database stores another type in place of the case's type."""
+    """Return whether a database stores the case's type as another type."""
     types = _TYPES[CATEGORICAL] if _named(case) == CATEGORICAL else case.columns[-1].types
     return bool(types.postgres_form if database == "postgres" else types.clickhouse_form)
 
@@ -73,15 +73,15 @@ _TYPE_OF = pl.DataFrame(
     schema=["case", "type", "database", "holds", "has_form"],
     orient="row",
 )  # fmt: skip
-"""The type of each case, but for values outside of the type, which no database holds."""
+"""The type of each case, without cases of values that no database can hold."""
 
 
 def carried(cells: pl.DataFrame, by: Sequence[str] = PATH) -> pl.DataFrame:
     """Return the worst outcome of each type for each group of techniques, by default a family, frame and origin.
 
-    `state` is `exact`, `converted`, `refused` or `lost`. A value is converted where the server stores another type, or
-    where a read returns another dtype that says the same. Where only the other server can hold a value, an error is
-    right and does not count; a loss does.
+    `state` is `exact`, `converted`, `refused` or `lost`. A value is converted if the server stores another type, or if
+    a read returns an equivalent dtype. If only the other server can hold a value, an error is right and does not count,
+    but a loss counts.
     """
     here = cells.filter(session="default").join(_TYPE_OF, on=["case", "database"], maintain_order="left")
     here = here.filter(pl.col("holds") | (pl.col("outcome") == "loss"))

@@ -1,4 +1,4 @@
-"""pgbench against one service: data sets in schemas of framehaul, runs on them, and checks of their results."""
+"""Run pgbench against a service, on data sets in schemas of framehaul, and check its results."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from framehaul.studies.pgbench.workloads import LOG, Test
 
 SCHEMA = "framehaul_pgbench_{scale}"
 ACCOUNTS = 100_000
-"""Rows for each unit of scale."""
+"""Rows per unit of scale."""
 ROOM = 1.3
-"""The space that a data set needs while it is made and changed, over its size."""
+"""The disk space that a data set needs while it is created and changed, divided by its size."""
 PERCENTILES = (50, 95, 99)
 
 
 class BenchError(RuntimeError):
-    """pgbench did not run to its end, or its result is wrong; the message has the reason."""
+    """A run of pgbench did not finish, or its result is wrong; the message has the reason."""
 
 
 class Bench:
-    """One service and its data sets, until `clean`; without a server, all methods but `clean` raise BenchError."""
+    """A service and its data sets until `clean`; without a server, all methods except `clean` raise BenchError."""
 
     def __init__(self, service: Service, settings: Settings, stop: threading.Event) -> None:
         self.service, self._stop = service, stop
@@ -57,13 +57,13 @@ class Bench:
         return PostgresTables(self._server)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the version and settings of the server; raises ServerError when it cannot be used."""
+        """Return the version and settings of the server; raises ServerError if it cannot be used."""
         return self._tables.metadata()
 
     def initialise(self, test: Test) -> None:
-        """Make the data set of a test in a schema of framehaul, and replace one that a killed run has left.
+        """Create the data set of a test in a schema of framehaul; a data set that a killed run left is replaced.
 
-        Raises UnavailableError when it does not fit on the disk.
+        Raises UnavailableError if the data set does not fit on the disk.
         """
         data = self.service.data
         if data is not None and (free := shutil.disk_usage(data).free) < ROOM * test.data_bytes:
@@ -76,13 +76,18 @@ class Bench:
         self._tables.run(f"CREATE SCHEMA {schema}")
         self._schemas.append(schema)
         self._tables.run(f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
-        self._check_path(test.scale)
+        # Some connection poolers drop the search path, and pgbench would use tables of another schema.
+        with psycopg.connect(self._conninfo(test.scale), password=self._server.password, connect_timeout=10) as session:
+            if session.execute("SHOW search_path").fetchone() != (schema,):
+                raise BenchError(
+                    "the service does not keep search_path (a connection pooler?); give the server's own address"
+                )
         self._pgbench(test.scale, test.initialisation())
 
     def run(self, test: Test) -> dict[str, Any]:
-        """Run a test after its warm-up, and check that the history holds each of its transactions.
+        """Run a test after its warm-up, check that the history has all transactions, and return the figures.
 
-        Raises BenchError when pgbench did not run to its end, or a transaction was lost.
+        Raises BenchError if pgbench did not finish or a transaction was lost.
         """
         if warm_up := test.warm_up():
             self._pgbench(test.scale, warm_up)
@@ -101,7 +106,7 @@ class Bench:
         return figures | {"seconds": seconds, "disk_iops": iops}
 
     def check_accounts(self, scale: int) -> None:
-        """Compare balances of all accounts with those of branches and tellers; raises BenchError where they differ."""
+        """Raise BenchError if the sums of balances of accounts, branches and tellers differ."""
         schema = SCHEMA.format(scale=scale)
         rows, *balances = self._tables.run(
             f"SELECT count(*), sum(abalance)::bigint, (SELECT sum(bbalance)::bigint FROM {schema}.pgbench_branches), "
@@ -113,15 +118,15 @@ class Bench:
             raise BenchError("balances differ: {} in accounts, {} in branches, {} in tellers".format(*balances))
 
     def clean(self) -> str | None:
-        """Drop the data sets; return which could not be dropped and why, or None."""
+        """Drop the data sets; return a message about those that could not be dropped, or None."""
         left: list[str] = []
-        why = ""
+        reason = ""
         for schema in self._schemas:
             try:
                 self._drop(schema)
             except ServerError as error:
-                left, why = [*left, schema], str(error)
-        return f"schema {', '.join(left)} is left on {self.service.name}, drop it by hand: {why}" if left else None
+                left, reason = [*left, schema], str(error)
+        return f"schema {', '.join(left)} is left on {self.service.name}, drop it by hand: {reason}" if left else None
 
     def _drop(self, schema: str) -> None:
         comments = self._tables.run(
@@ -133,23 +138,14 @@ class Bench:
             self._tables.run(f"DROP SCHEMA {schema} CASCADE")
 
     def _conninfo(self, scale: int) -> str:
-        """Return the address for pgbench, without the password: other accounts can read arguments of a process."""
+        """Return the address for pgbench without the password: other accounts can read the arguments of a process."""
         server, options = self._server, dict(self._server.options)
         path = f"-c search_path={SCHEMA.format(scale=scale)}"
         options["options"] = f"{options.get('options', '')} {path}".strip()
         return make_conninfo(host=server.host, port=server.port, user=server.user, dbname=server.database, **options)
 
-    def _check_path(self, scale: int) -> None:
-        """Raise BenchError if the search path is lost, without which pgbench would use tables of another schema."""
-        with psycopg.connect(self._conninfo(scale), password=self._server.password, connect_timeout=10) as connection:
-            path = connection.execute("SHOW search_path").fetchone()
-        if path != (SCHEMA.format(scale=scale),):
-            raise BenchError(
-                "the service does not keep search_path (a connection pooler?); give the server's own address"
-            )
-
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
-        """Run pgbench and return its output; raises KeyboardInterrupt when the study is stopped."""
+        """Run pgbench and return its output; raises KeyboardInterrupt if the study is stopped."""
         command = [str(self._program), *arguments, self._conninfo(scale)]
         environment = os.environ | {"PGPASSWORD": self._server.password}
         with subprocess.Popen(
@@ -190,17 +186,14 @@ def _summary_of(printed: str) -> dict[str, Any]:
 
 
 def _latencies(logs: Iterable[Path]) -> dict[str, float | None]:
-    """Return percentiles of the latency of transactions, from pgbench's logs.
+    """Return percentiles of the latency of transactions from pgbench's logs, whose third column is microseconds.
 
-    Their columns: https://www.postgresql.org/docs/18/pgbench.html#id-1.9.4.11.9.7
+    https://www.postgresql.org/docs/18/pgbench.html#id-1.9.4.11.9.7
     """
-    columns = ["client", "transaction", "latency_us", "script", "epoch_s", "epoch_us"]
     parts = [
-        pl.read_csv(log, separator=" ", has_header=False, new_columns=columns, columns=[2])
-        for log in logs
-        if log.stat().st_size
+        pl.read_csv(log, separator=" ", has_header=False, columns=[2]).to_series() for log in logs if log.stat().st_size
     ]
     if not parts:
         raise BenchError("not one transaction is in pgbench's log")
-    latency_ms = pl.concat(parts)["latency_us"] / 1e3
+    latency_ms = pl.concat(parts) / 1e3
     return {f"latency_p{per_cent}_ms": latency_ms.quantile(per_cent / 100, "linear") for per_cent in PERCENTILES}

@@ -1,4 +1,4 @@
-"""The disk below a directory: its operations so far, and a limit on the operations of a server."""
+"""Count the operations of the disk below a directory, and limit the operations of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from framehaul.errors import UnavailableError
 
 CGROUPS, BLOCK_DEVICES = Path("/sys/fs/cgroup"), Path("/sys/dev/block")
 LEAVING_SECONDS = 10
-"""The time that a server may go on starting processes in a group that is being removed."""
+"""The time in which a server may still start processes in a group that is being removed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Disk:
 
 
 def disk_of(directory: Path) -> Disk | None:
-    """Return the disk that holds a directory; None if there is none (tmpfs, overlay) or it is unknown."""
+    """Return the disk of a directory, or None if it is unknown or there is none (tmpfs, overlay)."""
     device = directory.stat().st_dev
     block = BLOCK_DEVICES / f"{os.major(device)}:{os.minor(device)}"
     if not block.exists():
@@ -47,10 +47,10 @@ def disk_of(directory: Path) -> Disk | None:
 
 @contextmanager
 def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
-    """Limit a server and its processes to `iops` reads and `iops` writes per second until the end of the block.
+    """Limit a server and its processes to `iops` reads and `iops` writes per second while the block lasts.
 
-    The limit holds for operations that bypass the page cache: all reads from the disk, and direct writes.
-    Raises UnavailableError with the reason if this machine does not allow it. Sources:
+    The limit applies to operations that bypass the page cache: all reads from the disk, and direct writes.
+    Raises UnavailableError with the reason if this machine does not support it. Sources:
     https://docs.kernel.org/admin-guide/cgroup-v2.html#io-interface-files,
     https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html#throttling-upper-limit-policy
     """
@@ -75,27 +75,26 @@ def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
 
 
 def _leave(group: Path, parent: Path) -> None:
-    """Move the processes of a group to its parent, repeatedly while new ones are forked, and remove the group."""
+    """Move the processes of a group to its parent, again while processes are forked, and remove the group."""
     deadline = time.monotonic() + LEAVING_SECONDS
     while True:
         for process_id in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 (parent / "cgroup.procs").write_text(process_id)
         try:
-            group.rmdir()
+            return group.rmdir()
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)
-        else:
-            return
+        time.sleep(0.05)
 
 
 def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:
-    """Return the directory of groups, and the files that limit a group with their contents."""
-    first = CGROUPS / "blkio"
-    if (first / "blkio.throttle.read_iops_device").exists():
-        return first, {f"blkio.throttle.{way}_iops_device": f"{disk.number} {iops}" for way in ("read", "write")}
+    """Return the directory of groups, and the names and contents of the files that limit a group."""
+    version_1 = CGROUPS / "blkio"
+    if (version_1 / "blkio.throttle.read_iops_device").exists():
+        files = [f"blkio.throttle.{direction}_iops_device" for direction in ("read", "write")]
+        return version_1, dict.fromkeys(files, f"{disk.number} {iops}")
     controllers = CGROUPS / "cgroup.controllers"
     if controllers.exists() and "io" in controllers.read_text().split():
         try:
@@ -110,7 +109,7 @@ def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:
 
 
 def _enter(group: Path, server: psutil.Process) -> None:
-    """Move a server into a group, its main process first, so that processes it starts later are in the group."""
+    """Move a server into a group, its main process first, so that the group gets the processes it starts later."""
     (group / "cgroup.procs").write_text(str(server.pid))
     for child in server.children(recursive=True):
         with contextlib.suppress(ProcessLookupError):  # it has ended

@@ -1,11 +1,11 @@
-"""The services to compare: servers that the user names, and configurations of the embedded server as examples."""
+"""Open the services to compare: the user's servers, and configurations of the embedded server as examples."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,28 +30,29 @@ SPARE_CONNECTIONS = 20
 
 @dataclass(frozen=True)
 class Service:
-    """A PostgreSQL server and its name.
-
-    `disk` holds its data, if known; `iops` limits its reads and its writes per second. A service that could not be
-    started has no server, and `trouble` has the reason. `configuration` is that of an example.
-    """
+    """A PostgreSQL server with a name."""
 
     name: str
     label: str
     server: PostgresServer | None = None
+    """None if the service could not be started."""
     disk: Disk | None = None
+    """The disk of the data, if known."""
     data: Path | None = None
     iops: int | None = None
+    """The limit of reads, and of writes, per second."""
     trouble: str | None = None
+    """The reason why there is no server."""
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The settings of an example."""
 
 
 def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Service]:
     """Return the configurations to compare on a machine of this size, with a data set of this size.
 
-    The small ones have the published ratio of memory to data, 64 GB to 500 GB. A data set larger than this machine's
-    memory takes too long to make, so their memory is shared_buffers alone: direct I/O bypasses the page cache
-    (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
+    `small_buffers` and `limited_iops` have the published ratio of memory to data, 64 GB to 500 GB. A data set larger
+    than this machine's memory takes too long to create. Therefore their memory is only shared_buffers: direct I/O
+    bypasses the page cache (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
     """
     small_kib = round(data_bytes / PUBLISHED_DATA_OVER_MEMORY / 1024)
     small = {"shared_buffers": f"{small_kib}kB", "debug_io_direct": "data,wal"}
@@ -75,15 +76,15 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[S
 
 
 def named(settings: Settings) -> dict[str, PostgresServer]:
-    """Return the services that the settings name; raises SettingsError, without a password, for a malformed one."""
+    """Return the services of the settings by name; raises SettingsError, without a password, for a malformed pair."""
     by_name: dict[str, PostgresServer] = {}
     for at, pair in enumerate((settings.pgbench_services or "").split(), 1):
         name, _, dsn = pair.partition("=")
-        # Nothing but the name goes into a message: the rest may hold a password.
+        # Messages have only the name: the rest may contain a password.
         if not NAME.fullmatch(name) or not dsn:
             raise SettingsError(f"{SERVICES}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
         if name in by_name:
-            raise SettingsError(f"{SERVICES}: {name} is there twice")
+            raise SettingsError(f"{SERVICES}: {name} is given twice")
         try:
             by_name[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
         except ServerError as error:
@@ -95,36 +96,29 @@ def named(settings: Settings) -> dict[str, PostgresServer]:
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
     """Start the examples named in `wanted`, or all, and yield them with the services of the settings.
 
-    With SERVERS=docker or external, that server takes the place of the examples. Embedded ones are stopped at the end,
-    and their data is removed. Raises ValueError for an example that does not exist, SettingsError for a malformed
-    setting, ServerError when the server of other notebooks cannot be had.
+    With SERVERS=docker or external, that server replaces the examples. Embedded servers are stopped at the end, and
+    their data is removed. Raises ValueError for an unknown example, SettingsError for a malformed setting, and
+    ServerError if the server of the other notebooks is not available.
     """
-    given = named(settings)
+    given = [Service(name, name, server) for name, server in named(settings).items()]
     configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
     names = [example.name for example in configured]
     if unknown := [name for name in wanted.split() if name not in names]:
         raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
-    if taken := given.keys() & {*names, settings.servers}:
-        raise SettingsError(f"{SERVICES}: {min(taken)} is the name of a built-in service; give another")
+    if taken := [service.name for service in given if service.name in (*names, settings.servers)]:
+        raise SettingsError(f"{SERVICES}: {min(taken)} is the name of a built-in service; choose another name")
     with ExitStack() as stack:
-        offered: list[AbstractContextManager[Service]] = []
-        if settings.servers == "embedded":
-            home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
-            connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
-            chosen = [example for example in configured if example.name in (wanted.split() or names)]
-            offered += [_embedded(home, example, connections) for example in chosen]
-        else:
-            offered.append(_of_other_notebooks(settings))
-        offered += [nullcontext(Service(name, name, server)) for name, server in given.items()]
+        if settings.servers != "embedded":
+            server = stack.enter_context(servers.running(settings)).postgres
+            yield [Service(settings.servers, f"the server of SERVERS={settings.servers}", server), *given]
+            return
+        home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
+        connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
+        chosen = [example for example in configured if example.name in (wanted.split() or names)]
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
-            started = [*pool.map(stack.enter_context, offered)]
-        yield started
-
-
-@contextmanager
-def _of_other_notebooks(settings: Settings) -> Iterator[Service]:
-    with servers.running(settings) as both:
-        yield Service(settings.servers, f"the server of SERVERS={settings.servers}", both.postgres)
+            starting = [_embedded(home, example, connections) for example in chosen]
+            started = [*pool.map(stack.enter_context, starting)]
+        yield [*started, *given]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The study of pgbench: data sets on every service, rounds of every test on each, and a check of all accounts."""
+"""Run the pgbench study: data sets on every service, rounds of every test, and a check of all accounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED_RATIOS = (
     ("io_write", "ClickHouse's NVMe over RDS with 16,000 IOPS", 4.3),
     ("io_write", "ClickHouse's NVMe over Aurora I/O optimised", 4.5),
 )
-"""Published ratios of transactions per second: PostgreSQL 17, 2 cores (cpu) and 16 (the other tests).
+"""Published ratios of transactions per second: PostgreSQL 17, 2 cores (cpu) and 16 cores (the other tests).
 
 https://clickhouse.com/docs/cloud/managed-postgres/benchmarks
 """
@@ -36,9 +36,9 @@ https://clickhouse.com/docs/cloud/managed-postgres/benchmarks
 
 @dataclass(frozen=True)
 class Result:
-    """One run of one test on one service; a missing number is None, never 0.
+    """A run of a test on a service; a missing number is None, never 0.
 
-    `disk_iops` counts reads and writes of the disk by all processes. Pass 0 is the check of accounts at the end.
+    `disk_iops` counts reads and writes of the disk by all processes. Pass 0 is a failed check of accounts at the end.
     """
 
     run_id: str
@@ -65,15 +65,15 @@ type Task = tuple[Service, Test]
 
 @recording.study(PGBENCH.notebook, Result)
 def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
-    """Run the tests of a workload on every service, or on those named in `services`.
+    """Run the tests of a workload on every service; `services` names the examples to run, by default all.
 
-    Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
-    server of other notebooks cannot be had, ResultsError when the results cannot be written.
+    Raises ValueError for an invalid parameter, SettingsError for a malformed setting, ServerError if the server of the
+    other notebooks is not available, and ResultsError if the results cannot be written.
     """
     schedule, tests, settings = Rounds(rounds, seed=seed), workloads.tests(workload), load_settings()
     terms = {
         "workload": workload, "services": services, **vars(schedule), "pgbench": settings.pgbench,
-        "addresses": {name: [one.host, one.port, one.database] for name, one in named(settings).items()},
+        "addresses": {name: [server.host, server.port, server.database] for name, server in named(settings).items()},
     }  # fmt: skip
     with (
         opened(settings, tests, services) as offered,
@@ -89,22 +89,22 @@ def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
 
         def measure(task: Task, _: int) -> dict[str, Any]:
             service, test = task
-            if not isinstance(made := ready[service.name, test.scale], Ok):
-                raise (UnavailableError if isinstance(made, Skipped) else WrongResultError)(made.reason)
+            if not isinstance(data := ready[service.name, test.scale], Ok):
+                raise (UnavailableError if isinstance(data, Skipped) else WrongResultError)(data.reason)
             if not test.select_only:
                 written.add(task)
             return benches[service.name].run(test)
 
         def work(stop: threading.Event) -> None:
             for service in offered:
-                this_run.progress(f"{service.name}: making data")
+                this_run.progress(f"{service.name}: creating data")
                 benches[service.name] = bench = Bench(service, settings, stop)
-                ready.update({(service.name, scale): made for scale, made in _set_up(bench, tests, limits).items()})
+                ready.update({(service.name, scale): data for scale, data in _set_up(bench, tests, limits).items()})
             in_rounds(
                 tasks, schedule, measure, record, stop=stop, finished=finished,
                 progress=lambda task, _: this_run.progress(f"{task[0].name} {task[1].name}"),
             )  # fmt: skip
-            for service, test in written:  # once: on a large data set it takes longer than a run
+            for service, test in written:  # only once, because the check of a large data set takes longer than a run
                 checked = attempt(partial(benches[service.name].check_accounts, test.scale))
                 if not isinstance(checked, Ok):
                     record((service, test), 0, checked)
@@ -115,25 +115,25 @@ def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
             left = [message for bench in benches.values() if (message := bench.clean())]
             for message in left:
                 this_run.say(message)
-        known = {name: attempt(bench.metadata) for name, bench in benches.items()}
+        described = {name: attempt(bench.metadata) for name, bench in benches.items()}
         this_run.metadata |= {
             "what": f"workload {workload}, {len(offered)} services, {rounds} passes", "servers": settings.servers,
-            "services": {name: one.values for name, one in known.items() if isinstance(one, Ok)}, "left": left,
+            "services": {name: each.values for name, each in described.items() if isinstance(each, Ok)}, "left": left,
         }  # fmt: skip
 
 
 def _set_up(bench: Bench, tests: Sequence[Test], limits: ExitStack) -> dict[int, Pass[None]]:
-    """Make the data sets of a service, then limit its disk; return the outcome for each scale."""
+    """Create the data sets of a service, then limit its disk, and return the outcome by scale."""
     service = bench.service
 
     def limit() -> None:
         if service.iops is not None and service.server is not None and service.server.process_id is not None:
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
 
-    of_scale = {test.scale: test for test in tests}
-    made = {scale: attempt(partial(bench.initialise, test)) for scale, test in of_scale.items()}
+    by_scale = {test.scale: test for test in tests}
+    created = {scale: attempt(partial(bench.initialise, test)) for scale, test in by_scale.items()}
     limit_set = attempt(limit)
-    return made if isinstance(limit_set, Ok) else dict.fromkeys(made, limit_set)
+    return created if isinstance(limit_set, Ok) else dict.fromkeys(created, limit_set)
 
 
 def _row(run_id: str, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
@@ -144,5 +144,5 @@ def _row(run_id: str, task: Task, number: int, outcome: Pass[dict[str, Any]]) ->
 
 
 def patience(values: Mapping[str, Any]) -> int | None:
-    """Return the additional seconds that a cell may take; no limit for the longer workloads, which take hours."""
+    """Return the additional timeout of the notebook's cells in seconds; None for the workloads that take hours."""
     return None if values.get("workload") in ("longer", "published") else 0

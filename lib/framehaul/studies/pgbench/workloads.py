@@ -1,4 +1,4 @@
-"""The tests: pgbench's options as published, and scaled to this machine."""
+"""Define the tests: pgbench's options as published, and scaled to this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 from framehaul.bench.environment import cores
 
 BYTES_PER_SCALE = 15 * 2**20
-"""The size of a unit of pgbench's scale: 100,000 accounts with their index."""
+"""The size of a unit of pgbench's scale, which is 100,000 accounts with their index."""
 PAGES_PER_SCALE = BYTES_PER_SCALE // 8192
 LOG = "transactions"
 """The prefix of pgbench's log files."""
@@ -17,10 +17,10 @@ LOG = "transactions"
 
 @dataclass(frozen=True)
 class Test:
-    """One of pgbench's built-in scripts against a data set of a scale.
+    """A built-in script of pgbench with a data set of a scale.
 
-    Before each run, one client reads for `warm_up_length`, if given, to bring the data into memory. `sampling_rate` is
-    the share of transactions that is logged: at tens of thousands per second, some are enough for percentiles.
+    Before each run one client reads for `warm_up_length`, if given, to bring the data into memory. `sampling_rate` is
+    the share of transactions that pgbench logs, because percentiles do not need tens of thousands per second.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Test:
     sampling_rate: float = 1.0
 
     def initialisation(self) -> list[str]:
-        """Return the arguments that make the data set."""
+        """Return the arguments that create the data set."""
         return ["-i", "-s", str(self.scale)]
 
     def warm_up(self) -> list[str]:
-        """Return the arguments of the warm-up before each run; none if the test has no warm-up."""
+        """Return the arguments of the warm-up before each run, or nothing for a test without warm-up."""
         return ["-c", "1", *self.warm_up_length, "-S", "-M", "prepared"] if self.warm_up_length else []
 
     def options(self) -> list[str]:
@@ -62,15 +62,15 @@ PUBLISHED = (
     Test("io_write", "I/O bound, reading and writing", 34_247, 256, 16, 600, False, sampling_rate=0.01),
 )
 PUBLISHED_CLIENTS_PER_CORE = 16
-"""32 clients for the published 2 cores, 256 for its 16."""
+"""The published tests have 32 clients for 2 cores and 256 for 16."""
 PUBLISHED_IOPS_PER_CORE = 1_000
-"""16,000 provisioned for 16 cores."""
+"""The published tests have 16,000 provisioned IOPS for 16 cores."""
 PUBLISHED_DATA_OVER_MEMORY = 500 / 64
-"""500 GB of data, 64 GB of memory."""
+"""The published tests have 500 GB of data and 64 GB of memory."""
 
 MEMORY_PART, LEAST_SCALE, MOST_CLIENTS = 128, 12, 256
 READS_PER_PAGE = 4
-"""Four random reads per page miss two pages in a hundred, which a test reads in its first moments."""
+"""Four random reads per page miss two pages in a hundred, which a test reads right at its start."""
 WORKLOADS = ("smallest", "scaled", "longer", "published")
 LONGER_SECONDS = 30
 
@@ -78,7 +78,7 @@ LONGER_SECONDS = 30
 def tests(workload: str) -> tuple[Test, ...]:
     """Return the tests of a workload for this machine; raises ValueError for an unknown workload.
 
-    `smallest` shows whether services answer, with one test that reads and one that writes; `longer` is `scaled` with
+    `smallest` has a test that reads and a test that writes, to show whether services answer. `longer` is `scaled` with
     more seconds per test.
     """
     if workload not in WORKLOADS:
@@ -93,7 +93,7 @@ def tests(workload: str) -> tuple[Test, ...]:
 
 
 def commands(workload: str) -> str:
-    """Return the commands of each test of a workload on this machine; the database's address follows them."""
+    """Return the commands of a workload's tests on this machine, without the database's address at their end."""
     lines = []
     for test in tests(workload):
         steps = [test.initialisation(), test.warm_up(), test.options()]
@@ -104,7 +104,7 @@ def commands(workload: str) -> str:
 def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
     """Return the published tests at a second each, with data in proportion to memory and clients to cores.
 
-    The large data set takes a 128th of the memory, the small one a twelfth of that.
+    The large data set takes a 128th of the memory, and the small data set a twelfth of the large one.
     """
     clients = min(PUBLISHED_CLIENTS_PER_CORE * available_cores, MOST_CLIENTS)
     large = max(LEAST_SCALE, memory_bytes // MEMORY_PART // BYTES_PER_SCALE)
