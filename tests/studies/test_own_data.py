@@ -27,7 +27,7 @@ import pytest
 from framehaul.api.derive import Derived, derive
 from framehaul.bench import measure
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped
+from framehaul.bench.passes import Ok, Pass, Skipped
 from framehaul.bench.rounds import Log, Rounds
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
@@ -428,43 +428,6 @@ def measured(
     return outcomes
 
 
-def check_exact(outcomes: dict[str, Pass[Moved]]) -> None:
-    for name, outcome in outcomes.items():
-        assert isinstance(outcome, Ok), (name, outcome)
-        assert outcome.values.dtypes == EXACT, (name, outcome)
-
-
-# Of every path some that carry all types to the bit and in their dtypes.
-EXACTLY: dict[tuple[Database, Direction], set[str]] = {
-    ("postgres", "write"): {"polars_pgpq_copy_binary", "pandas_pgpq_copy_binary", "polars_adbc_ingest"},
-    ("postgres", "read"): {"polars_adbc_fetch", "pandas_adbc_fetch", "polars_adbc_two_connections"},
-    ("clickhouse", "write"): {"polars_http_client_arrow_stream", "pandas_http_client_arrow_stream",
-                              "polars_chdb_remote"},
-    ("clickhouse", "read"): {"polars_http_client_arrow_stream", "pandas_http_client_arrow_stream",
-                             "polars_aiohttp_arrow_stream"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("path", EXACTLY, ids=" ".join)
-def test_every_type_arrives_exactly(path: tuple[Database, Direction], servers: Servers) -> None:
-    every = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}
-    check_exact(measured(path, EXACTLY[path], derive(pa.table({"id": [1, 2, 3], **every}), "every", ["id"]), servers))
-
-
-def test_a_driver_that_does_not_write_a_type_says_which_does(servers: Servers) -> None:
-    fewest = {name: values for name, (values, *_) in CARRIED_BY_FEWEST.items()}
-    found = derive(pa.table({"id": [1, 2, 3], **fewest}), "fewest", ["id"])
-    names = EXACTLY["postgres", "write"] | {"polars_psycopg_copy_binary"}
-    for name, outcome in measured(("postgres", "write"), names, found, servers).items():
-        if name == "polars_psycopg_copy_binary":
-            assert isinstance(outcome, Ok), (name, outcome)
-        else:
-            assert isinstance(outcome, Failed), (name, outcome)
-            assert re.search(r"column .* is .*, (which pgpq does not write|and ADBC|which ADBC).*use", outcome.reason)
-    for path in EXACTLY.keys() - {("postgres", "write")}:
-        check_exact(measured(path, EXACTLY[path], found, servers))
-
-
 @pytest.mark.parametrize("database", DATABASES)
 def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Database, servers: Servers) -> None:
     content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, -0.0], "c": pa.array([1.0, None, -0.0], pa.float32())})
@@ -525,7 +488,6 @@ def test_real_flights_get_a_recommendation_with_code(raced: Raced, servers: Serv
     assert best.select(mine.PATH).n_unique() == 8
     assert set(best["dtypes"]) == {EXACT}
     assert all(speeds.is_sorted(descending=True) for speeds in best.group_by(mine.PATH).agg("rows_per_s")["rows_per_s"])
-    assert "psycopg" in " ".join(best["needs"])
     assert "polars_urllib_csv" not in best["technique"].to_list()
     code = mine.write_code(frame, best)
     assert len(code) == 8
@@ -541,7 +503,7 @@ def test_where_nothing_is_exact_nothing_is_recommended(raced: Raced) -> None:
     _, frame, passes, _ = raced
     best = mine.recommended(passes.filter(technique="polars_urllib_csv"))
     assert best.is_empty()
-    assert {*mine.PATH, "technique", "needs", "after_failure"} <= {*best.columns}
+    assert {*mine.PATH, "technique", "after_failure"} <= {*best.columns}
     assert mine.write_code(frame, best) == {}
     assert mine.first_answer(passes.clear()) == ""
 
