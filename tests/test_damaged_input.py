@@ -9,7 +9,6 @@ import io
 import json
 import random
 import resource
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,13 +28,11 @@ from framehaul.errors import FrameError
 from framehaul.settings import PROJECT
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
+from tests.codecs.damaged_streams import changed
 
 ROWS = 40
 MORE_BYTES = 4 << 30
 """What the process that reads damaged files may map: an allocation of a damaged size shows as an error."""
-NUMBERS = (b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x01",
-           bytes(8), b"\xfe\xff\xff\xff\x0f", struct.pack("<q", 2**40), struct.pack("<q", -2))  # fmt: skip
-"""As counts, sizes and offsets are written: of fixed width, and as varints."""
 
 
 def many_types() -> pa.Table:
@@ -95,27 +92,12 @@ KINDS: dict[str, Callable[[], bytes]] = {
 
 def damaged(good: bytes, chance: random.Random) -> bytes:
     """The bytes with one to three places changed: most of them near the ends, where formats have their numbers."""
-    data = bytearray(good)
-    for _ in range(chance.choice([1, 1, 2, 3])):
-        if not data:
-            break
+
+    def place(size: int) -> int:
         from_end = int(chance.expovariate(1 / 500))
-        at = chance.choice([from_end, len(data) - 1 - from_end, chance.randrange(len(data))]) % len(data)
-        match chance.randrange(7):
-            case 0 | 1:
-                data[at] ^= 1 << chance.randrange(8)
-            case 2:
-                data[at] = chance.choice([0, 1, 127, 128, 255])
-            case 3:
-                del data[at:]
-            case 4:
-                data[at:at] = chance.randbytes(chance.randrange(1, 20))
-            case 5:
-                data[at:at] = data[at : at + chance.randrange(1, 200)]
-            case 6:
-                number = chance.choice(NUMBERS)
-                data[at : at + len(number)] = number
-    return bytes(data)
+        return int(chance.choice([from_end, size - 1 - from_end, chance.randrange(size)])) % size
+
+    return changed(good, chance, place)
 
 
 def outcome(path: Path, rows: int) -> str:

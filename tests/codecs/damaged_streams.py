@@ -92,9 +92,14 @@ def streams(kind: str) -> list[tuple[Table, bytes]]:
 def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
     """One of the streams, damaged in one to four places."""
     table, whole = chance.choice(streams(kind))
-    data = bytearray(whole)
+    return table, changed(whole, chance, lambda size: chance.randrange(size + 1))
+
+
+def changed(good: bytes, chance: random.Random, place: Callable[[int], int]) -> bytes:
+    """The bytes with one to four places changed; `place` chooses each of them by their number."""
+    data = bytearray(good)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        at = chance.randrange(len(data) + 1)
+        at = place(len(data)) if data else 0
         some = chance.randrange(1, 20)
         match chance.randrange(9):
             case 0 if at < len(data):
@@ -118,7 +123,7 @@ def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
             case _:
                 text = chance.choice(NOT_TEXT)
                 data[at : at + len(text)] = text
-    return table, bytes(data)
+    return bytes(data)
 
 
 def decode_native(table: Table, data: bytes, chance: random.Random) -> pa.Table:

@@ -28,16 +28,15 @@ from framehaul.data.schema import (
 )
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
-from framehaul.studies.fidelity.cases import CASES, Case
+from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.shapes import SLICED
 from framehaul.studies.fidelity.trial import Cell, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import QueryError
 from framehaul.techniques.prepare import check_for_clickhouse
-from framehaul.techniques.registry import Database
 from framehaul.techniques.streaming import in_table_schema
 from tests.conftest import call, check_each
-from tests.techniques.test_techniques import Untouched, write_nowhere
+from tests.techniques.test_techniques import Untouched
 
 T = ColumnType
 KINDS = [kind for kind in ColumnType if kind is not T.TIMESTAMP_NS]
@@ -52,21 +51,6 @@ EVERY_KIND = Table(
     ("key",),
 )
 """All kinds that both servers hold, and lists that are not NULL, which is no matter of both."""
-REFUSED: dict[Database, tuple[str, ...]] = {
-    "postgres": (
-        "json: a key twice", r"json: \u0000", "json: no JSON", "enum: a value more", "fixed-size bytes: too few",
-        "fixed-size list: one too many", "struct: a field more", "struct: NaN, infinity", "struct: -0.0",
-        "struct: NUL in text", "IPv4 address: of a network", "IPv6 address: an IPv4 one",
-        "map: a key twice", "int128: one beyond", "wide decimal: a digit more",
-    ),
-    "clickhouse": (
-        "list of int64: NULL", "enum: a value more", "fixed-size bytes: too few", "fixed-size list: NULL",
-        "fixed-size list: one too many", "nested list: NULL inside", "struct: NULL", "struct: a field more",
-        "IPv4 address: of a network", "IPv6 address: an IPv4 one", "uuid: no UUID", "list of UUIDs: no UUID",
-        "map: NULL", "uint256: one beyond", "wide decimal: a digit more",
-    ),
-}  # fmt: skip
-BEYOND = [found for found in techniques(direction="write") if found.origin == "beyond"]
 
 
 def table_of(kind: ColumnType, *, nullable: bool = False, **more: Any) -> Table:
@@ -78,22 +62,6 @@ def streamed(content: pa.Table, table: Table) -> list[Any]:
     """What record batches hold once they are in the types of the table."""
     batches = in_table_schema(iter(content.to_batches()), table, "postgres")
     return [*pa.Table.from_batches(batches)["v"].to_pylist()]
-
-
-@pytest.mark.parametrize(("database", "name"), [(database, name) for database in REFUSED for name in REFUSED[database]])
-def test_what_would_be_changed_is_refused_by_its_column_before_anything_is_sent(database: str, name: str) -> None:
-    case = next(case for case in CASES if case.name == name)
-
-    def check(found: Technique) -> None:
-        # clickhouse-connect itself says which bytes are too few, before it sends any.
-        if "insert_df" in found.name and name.startswith("fixed"):
-            return
-        with pytest.raises((ValueError, pa.ArrowInvalid), match=r"column '?value") as refused:
-            write_nowhere(found, case.table, case.frame(found.frame))
-        if (found.name, name) == ("polars_http_client_arrow_stream", "list of int64: NULL"):
-            refused.match("value holds 1 NULL in place of a list, .* Array .* make them empty lists, and keep")
-
-    check_each((found for found in BEYOND if found.database == database), check)
 
 
 # What the matrix does not have: text of as many characters as its type has bytes; numbers of an enum in two bytes, its
