@@ -22,7 +22,7 @@ from framehaul.codecs.compiled import (
 )
 from framehaul.data.frames import enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def read_texts(
     data, starts, lengths = source.texts(rows)
     if null is not None:
         lengths[null] = -1  # the values at NULL are arbitrary
-    buffers, invalid = (joined if plain else views_of)(data, starts, lengths)
+    buffers, invalid = views_of(data, starts, lengths, plain=plain)
     if len(invalid) and column.type is not ColumnType.BYTES:
         start, row = starts[invalid[0]], int(invalid[0])
         raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())

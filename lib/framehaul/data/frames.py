@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place
+from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place, words_of_eight
 
 BATCH_ROWS = 65_536
 """Default rows per record batch: enough to amortise the cost of a batch, few enough for a CPU cache."""
@@ -530,12 +530,13 @@ def check_nulls(array: pa.Array) -> None:
 
 def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
     """Return strings whose offsets lie within their data, as `valid_array` does."""
-    row = first_invalid_text(*text_buffers(array))
+    data, offsets = text_buffers(array)
+    row = first_invalid_text(data, words_of_eight(data), offsets)
     if row >= 0 and array.null_count:
         array = pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
-        row = first_invalid_text(*text_buffers(array))
-    if row >= 0:
         data, offsets = text_buffers(array)
+        row = first_invalid_text(data, words_of_eight(data), offsets)
+    if row >= 0:
         raise NotTextError(name, first_row + row, data[offsets[row] : offsets[row + 1]].tobytes())
     return array
 
