@@ -269,19 +269,21 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
     """Return `_values` of Python objects in a column of lists."""
     lists = [value if isinstance(value, list | tuple | np.ndarray) else None for value in values]
     flat = [each for value in lists if value is not None for each in value]
-    typed, wrong = _of_objects(flat, column.element, nan_is_null=False)
     counts = [0 if value is None else len(value) for value in lists]
-    rows = {int(row) for row in np.repeat(np.arange(len(values)), counts)[[*wrong]]} if wrong else set()
+    typed, rows = _grouped(flat, counts, [value is None for value in lists], column)
     rows |= {row for row, value in enumerate(values) if lists[row] is None and not _is_missing(value)}
-    missing = [value is None or row in rows for row, value in enumerate(lists)]
-    return _grouped(typed, counts, missing, _dtype(column)), {row: values[row] for row in rows}
+    return typed, {row: values[row] for row in rows}
 
 
-def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
-    """Return the values as lists of these lengths, NULL for missing lists."""
-    offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
-    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing, pa.bool_()))
-    return pl.Series(values=lists).cast(wanted)
+def _grouped(values: Any, counts: Any, missing: Any, column: Column) -> tuple[pl.Series, set[int]]:
+    """Return the values as lists of these lengths, and the rows with a value of another type; these lists are NULL."""
+    typed, misfits = _values(values, column.element, nan_is_null=False)
+    lengths, is_null = np.array(counts, np.int64), np.array(missing, np.bool_)
+    rows = np.repeat(np.arange(len(lengths)), lengths)[np.array([*misfits], np.int64)]
+    is_null[rows] = True
+    offsets = pa.array(np.append(0, np.cumsum(lengths)))
+    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(is_null))
+    return pl.Series(values=lists).cast(_dtype(column)), {*rows.tolist()}
 
 
 def _series(values: list[Any], column: Column) -> pl.Series:
@@ -316,10 +318,12 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
     wanted = _dtype(column)
     if series.dtype == pl.Null or (series.dtype == wanted and column.innermost.type not in SEVERAL_SPELLINGS):
         return series.cast(wanted)
-    if column.type in ARRAYS:
-        return _lists(series, column)
+    if column.type in ARRAYS and isinstance(series.dtype, pl.List | pl.Array):
+        series = series.cast(pl.List(series.dtype.inner))
+        flat, counts = series.drop_nulls().list.explode(empty_as_null=False), series.list.len().fill_null(0).to_numpy()
+        return _grouped(flat, counts, series.is_null().to_numpy(), column)[0]
     convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
-    typed = convert(series, wanted)
+    typed = None if column.type in ARRAYS else convert(series, wanted)
     return pl.repeat(None, len(series), dtype=wanted, eager=True) if typed is None else typed
 
 
@@ -330,22 +334,6 @@ def _dtype(column: Column) -> pl.DataType:
     if column.type in NESTED or isinstance(wanted, pl.Enum):
         return pl.String()
     return pl.Datetime(wanted.time_unit) if isinstance(wanted, pl.Datetime) else wanted
-
-
-def _lists(series: pl.Series, column: Column) -> pl.Series:
-    """Return the lists with each element in the dtype of its type, NULL for lists with an element of another type."""
-    wanted, element = _dtype(column), column.element
-    if isinstance(series.dtype, pl.Array):
-        series = series.cast(pl.List(series.dtype.inner))
-    if not isinstance(series.dtype, pl.List):
-        return pl.repeat(None, len(series), dtype=wanted, eager=True)
-    values = series.drop_nulls().list.explode(empty_as_null=False)
-    typed = _typed(values, element)
-    counts = series.list.len().fill_null(0).to_numpy()
-    wrong = (typed.is_null() & values.is_not_null()).arg_true().to_numpy()
-    missing = series.is_null().to_numpy().copy()
-    missing[np.repeat(np.arange(len(series)), counts)[wrong]] = True
-    return _grouped(typed, counts, missing, wanted)
 
 
 def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:

@@ -101,9 +101,8 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s, *, plain: bool = Fals
     """
     data, rows, kept = for_reading(data), np.empty(len(starts), np.int32), np.maximum(lengths, 0).sum(dtype=np.int64)
     texts = np.empty(int(kept) + int(WORD_SLACK), np.uint8)
-    places: Any = np.empty(len(starts) + 1, np.int64) if plain else np.empty((len(starts), 2), np.uint64)
-    fill_in: Callable[..., int] = join_texts if plain else view_texts
-    suspects = fill_in(words_of_eight(data), starts, lengths, places, words_of_eight(texts), rows)
+    places = np.empty((len(starts) + 1, 1) if plain else (len(starts), 2), np.uint64)
+    suspects = view_texts(words_of_eight(data), starts, lengths, plain, places, words_of_eight(texts), rows)
     return [places, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
 
 
@@ -134,21 +133,27 @@ def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
 
 
 @compiled
-def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_words: Keys, suspects: Int32s) -> int:
+def view_texts(
+    words: Keys, starts: Int32s, lengths: Int32s, plain: bool, places: Keys, text_words: Keys, suspects: Int32s
+) -> int:
     """Fill in the string view of each text, and append texts that are too long for a view to a buffer.
 
-    `words` and `text_words` are the `words_of_eight` of data and buffer; each word overwrites the excess bytes of the
-    previous one. A length of -1 is NULL. Returns the number of `suspects`, rows that may have bytes above 127: only
-    they can be invalid UTF-8. The loop calls no function with arrays, because counting references takes six times as
-    long. https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+    If `plain`, `places` are the offsets of the texts in place of views, and the buffer gets all texts. `words` and
+    `text_words` are the `words_of_eight` of data and buffer; each word overwrites the excess bytes of the previous one.
+    A length of -1 is NULL. Returns the number of `suspects`, rows that may have bytes above 127: only they can be
+    invalid UTF-8. The loop calls no function with arrays, because counting references takes six times as long.
+    https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
     """
     free, count = np.uint64(0), 0
     for row in range(len(starts)):
         at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
         first, second = words[at], words[at + EIGHT]
-        if length > MOST_INLINE:
-            views[row, 0] = length | (first << THIRTY_TWO)
-            views[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
+        if plain or length > MOST_INLINE:
+            if plain:
+                places[row, 0] = free
+            else:
+                places[row, 0] = length | (first << THIRTY_TWO)
+                places[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
             text_words[free], text_words[free + EIGHT] = first, second
             first |= second
             done = np.uint64(16)
@@ -159,37 +164,14 @@ def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_w
             free += length
         else:
             first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
-            views[row, 0] = length | (first << THIRTY_TWO)
-            views[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
+            places[row, 0] = length | (first << THIRTY_TWO)
+            places[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
             first |= second
         if first & NOT_ASCII:
             suspects[count] = row
             count += 1
-    return count
-
-
-@compiled
-def join_texts(
-    words: Keys, starts: Int32s, lengths: Int32s, offsets: Int64s, text_words: Keys, suspects: Int32s
-) -> int:
-    """Copy texts to a buffer and fill in their offsets; arguments and result are those of `view_texts`."""
-    free, count = np.uint64(0), 0
-    for row in range(len(starts)):
-        at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
-        offsets[row] = free
-        first, second = words[at], words[at + EIGHT]
-        text_words[free], text_words[free + EIGHT] = first, second
-        first |= second
-        done = SIXTEEN
-        while done < length:
-            text_words[free + done] = words[at + done]
-            first |= words[at + done]
-            done += EIGHT
-        free += length
-        if first & NOT_ASCII:
-            suspects[count] = row
-            count += 1
-    offsets[len(starts)] = free
+    if plain:
+        places[len(starts), 0] = free
     return count
 
 
