@@ -7,7 +7,7 @@ The formats: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend
 from __future__ import annotations
 
 import struct
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,6 @@ from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import LONG_NUMBERS, NESTED, ColumnType, Table
 
-IPV4_VERSION = 4
 NEGATIVE = 0x4000
 """The sign of a numeric."""
 
@@ -67,8 +66,8 @@ def _jsonb(text: str) -> bytes:
 
 def _inet(text: str) -> bytes:
     address = ip_address(text)
-    family, bits = (2, 32) if address.version == IPV4_VERSION else (3, 128)
-    return bytes([family, bits, 0, bits // 8]) + address.packed
+    family = 2 if isinstance(address, IPv4Address) else 3
+    return bytes([family, address.max_prefixlen, 0, len(address.packed)]) + address.packed
 
 
 def _numeric(text: str) -> bytes:

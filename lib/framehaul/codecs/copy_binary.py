@@ -7,8 +7,7 @@ The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMA
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s, Int64s, Keys
+    from framehaul.data.text import Bytes, Int32s
 
 BATCH_BYTES = 1 << 20
 """The bytes that are decoded at once: they and their batch fit into the CPU's cache."""
@@ -76,7 +75,7 @@ class CopyDecoder:
         self.batch_bytes = (batch_bytes or BATCH_BYTES) * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
-        self._room = Room.of(table, self.batch_bytes)
+        self._buffers = Buffers(table, self.batch_bytes)
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0  # decoded so far
@@ -130,25 +129,26 @@ class CopyDecoder:
         """Decode whole rows into a batch, and return the number of their bytes."""
         if self._ended:
             return 0
-        if size > self._room.size:
-            self._room = Room.of(self._table, max(size, min(2 * self._room.size, MOST_BYTES)))
-        room = self._room
+        if size > self._buffers.size:
+            self._buffers = Buffers(self._table, max(size, min(2 * self._buffers.size, MOST_BYTES)))
+        into, head = self._buffers, MESSAGE_HEAD_BYTES * messages
+        source = data, words_of_eight(data), size, head, self._plain, into.widths, into.bases
+        texts = words_of_eight(into.texts)
         rows, end, suspects, other, field, number = decode_rows(
-            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, self._plain, room.widths, room.bases,
-            room.numbers, room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
-        )  # fmt: skip
-        self._check_texts(data, room.suspects[:, :suspects])
+            *source, into.numbers, into.views, texts, into.free, into.nulls, into.suspects
+        )
+        self._check_texts(data, into.suspects[:, :suspects])
         if rows:
             try:
                 arrays = [
-                    room.array(at, column, kind, rows, plain=self._plain)
+                    into.array(at, column, kind, rows, plain=self._plain)
                     for at, (column, kind) in enumerate(zip(self._table.columns, self._made.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._made)
             self._batches.append(batch.cast(self._schema) if self._is_cast else batch)
-        room.nulls[:, : rows + 1] = 0
+        into.nulls[:, : rows + 1] = 0
         self._rows += rows
         self._bytes += end
         self._ended = other == TRAILER
@@ -203,36 +203,25 @@ class CopyDecoder:
         return header
 
 
-@dataclass(frozen=True)
-class Room:
-    """The buffers that `decode_rows` fills, reused for each batch; untouched pages take no memory."""
+class Buffers:
+    """The buffers that `decode_rows` fills for `size` bytes of COPY, reused for each batch.
 
-    size: int
-    """The number of bytes of COPY whose values fit."""
-    widths: Int64s
-    bases: Keys
-    numbers: Keys
-    views: Keys
-    texts: Bytes
-    free: Keys
-    nulls: Bytes
-    suspects: Int32s
+    Untouched pages take no memory. Raises ValueError for a size beyond the range of offsets.
+    """
 
-    @classmethod
-    def of(cls, table: Table, size: int) -> Self:
-        """Return buffers for `size` bytes of COPY. Raises ValueError for a size beyond the range of offsets."""
+    def __init__(self, table: Table, size: int) -> None:
         if size > MOST_BYTES:
             raise ValueError(f"a row of {table.name} takes more than {MOST_BYTES:,} bytes")
         fields, rows = len(table.columns), size // (2 + 4 * len(table.columns)) + 1
-        widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
-        of_texts = np.cumsum(widths <= 0, dtype=np.uint64)
-        each = size + int(WORD_SLACK)
-        return cls(
-            size, widths, (of_texts - (widths <= 0)).astype(np.uint64) * np.uint64(each),
-            np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64),
-            np.empty(each * (int(of_texts[-1]) + 1), np.uint8), np.empty(fields, np.uint64),
-            np.zeros((fields, rows), np.uint8), np.empty((4, rows * int(of_texts[-1])), np.int32),
-        )  # fmt: skip
+        self.size, text_bytes = size, size + int(WORD_SLACK)
+        self.widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
+        of_texts = np.cumsum(self.widths <= 0, dtype=np.uint64)
+        self.bases = (of_texts - (self.widths <= 0)).astype(np.uint64) * np.uint64(text_bytes)
+        self.free = np.empty(fields, np.uint64)
+        self.numbers, self.views = np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64)
+        self.texts = np.empty(text_bytes * (int(of_texts[-1]) + 1), np.uint8)
+        self.nulls = np.zeros((fields, rows), np.uint8)
+        self.suspects = np.empty((4, rows * int(of_texts[-1])), np.int32)
 
     def array(self, field: int, column: Column, kind: pa.DataType, rows: int, *, plain: bool) -> pa.Array:
         """Return a column of a batch in this Arrow type, with text `plain` or as views.

@@ -415,10 +415,9 @@ class Column:
     @property
     def element(self) -> Column:
         """The elements of a list as a column; raises ValueError for any other column."""
-        types = self.types.element
-        if types is None:
+        if self.types.element is None:
             raise ValueError(f"column {self.name} holds no lists")
-        return Column(self.name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
+        return _part(self.name, self.types.element)
 
     @property
     def innermost(self) -> Column:
@@ -428,15 +427,8 @@ class Column:
     @property
     def fields(self) -> tuple[Column, ...]:
         """The fields of a struct, or the key and the value of a map, as columns."""
-        return tuple(
-            Column(
-                name,
-                kind_of(types),
-                nullable=types.clickhouse_nullable and (self.type, name) != (ColumnType.MAP, "key"),
-                exactly=types,
-            )
-            for name, types in self.types.fields
-        )
+        parts = tuple(_part(name, types) for name, types in self.types.fields)
+        return (replace(parts[0], nullable=False), parts[1]) if self.type is ColumnType.MAP else parts
 
     @property
     def parts(self) -> Iterator[Column]:
@@ -449,6 +441,11 @@ class Column:
     def pandas_dtype(self) -> str:
         """The column's dtype in pandas 3."""
         return self.types.pandas_nullable if self.nullable else self.types.pandas
+
+
+def _part(name: str, types: Types) -> Column:
+    """Return an element or a field as a column, nullable if possible."""
+    return Column(name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
 
 
 def kind_of(types: Types) -> ColumnType:
