@@ -167,7 +167,7 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
     if len(invalid) and column.type is ColumnType.TEXT and (used := np.isin(indexes, invalid)).any():
         row = int(np.argmax(used))
         raise NotTextError(column.name, first_row + row, values[int(np.searchsorted(invalid, indexes[row]))])
-    # The first key of a nullable column stands for NULL.
+    # The first key of a nullable column represents NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
     return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
 

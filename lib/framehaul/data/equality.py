@@ -347,12 +347,12 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        if _is_alike(values.type, kind):
-            return _compared(values.cast(kind)), {}
+        if _is_castable(values.type, kind):
+            return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
     objects = [*values]
     try:
-        return _compared(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
+        return _as_documents(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
     except NOT_OF_THE_TYPE:
         made, misfits = list[pa.Array](), dict[int, object]()
     for row, value in enumerate(objects):
@@ -361,7 +361,7 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
         except NOT_OF_THE_TYPE:
             misfits[row] = value
             made.append(pa.nulls(1, kind))
-    return _compared(pa.concat_arrays(made)), misfits
+    return _as_documents(pa.concat_arrays(made)), misfits
 
 
 def _parsed(value: Any) -> Any:
@@ -375,40 +375,38 @@ def _is_missing(value: Any) -> bool:
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
-def _is_alike(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether two types differ only in the layout of text and lists, which Arrow casts without loss."""
     if pa.types.is_struct(kind):
         alike = pa.types.is_struct(found) and [field.name for field in found] == [field.name for field in kind]
-        return alike and all(_is_alike(found.field(at).type, kind.field(at).type) for at in range(kind.num_fields))
+        return alike and all(_is_castable(found.field(at).type, kind.field(at).type) for at in range(kind.num_fields))
     if pa.types.is_map(kind):
-        alike = pa.types.is_map(found) and _is_alike(found.key_type, kind.key_type)
-        return alike and _is_alike(found.item_type, kind.item_type)
+        alike = pa.types.is_map(found) and _is_castable(found.key_type, kind.key_type)
+        return alike and _is_castable(found.item_type, kind.item_type)
     if pa.types.is_list(kind):
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _is_alike(found.value_type, kind.value_type)
+        return is_list and _is_castable(found.value_type, kind.value_type)
     return bool(found == kind) or (kind == pa.string() and found == pa.large_string())
 
 
-def _compared(values: pa.Array | pa.ChunkedArray) -> pl.Series:
+def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
     """Return nested values as JSON that is the same text if and only if the value is the same, to the bit."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    frame = pl.DataFrame([pl.Series("value", values=_spelled(array))])
-    documents = frame.select(
-        pl.struct("value").struct.json_encode().str.strip_prefix('{"value":').str.head(-1)
-    ).to_series()
-    return _where(pl.Series(values=array.is_valid()), documents)
+    frame = pl.DataFrame([pl.Series("value", values=_json_values(array))])
+    document = pl.struct("value").struct.json_encode().str.strip_prefix('{"value":').str.head(-1)
+    return _where(pl.Series(values=array.is_valid()), frame.select(document).to_series())
 
 
-def _spelled(array: pa.Array) -> pa.Array:
+def _json_values(array: pa.Array) -> pa.Array:
     """Return the array with the entries of maps sorted, and with text for values that JSON lacks or rounds."""
     kind, missing = array.type, array.is_null()
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        return pa.StructArray.from_arrays([_spelled(each) for each in array.flatten()], names, mask=missing)
+        return pa.StructArray.from_arrays([_json_values(each) for each in array.flatten()], names, mask=missing)
     if pa.types.is_nested(kind):
         counts, inner = _entries(array) if pa.types.is_map(kind) else (pc.list_value_length(array), array.flatten())
         offsets = np.append(0, np.cumsum(pc.if_else(missing, 0, counts).to_numpy(zero_copy_only=False)))
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _spelled(inner), mask=missing)
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _json_values(inner), mask=missing)
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), "nan", array.cast(pa.string()))
     return array if pa.types.is_integer(kind) or kind == pa.bool_() else array.cast(pa.large_string())

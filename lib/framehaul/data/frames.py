@@ -71,13 +71,10 @@ def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
     https://clickhouse.com/docs/sql-reference/data-types/uuid
     """
-    uuids, keys = table.columns_of(ColumnType.UUID), list[pl.Expr]()
+    keys = list[pl.Expr]()
     for name in table.clickhouse_order:
-        if name in uuids:
-            text = pl.col(name).str.to_lowercase()
-            keys += [text.str.slice(19), text]  # the first half decides between equal second halves
-        else:
-            keys.append(pl.col(name))
+        text = pl.col(name).str.to_lowercase()
+        keys += [text.str.slice(19), text] if name in table.columns_of(ColumnType.UUID) else [pl.col(name)]
     return frame.sort(keys)
 
 
@@ -99,10 +96,10 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
                 converted[column.name] = pd.Series(texts, values.index, dtype="str")
         content = pa.Table.from_pandas(frame.assign(**converted), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # its message does not name column and row
-        raise surrogate_in(frame) from error
+        raise surrogate_error(frame) from error
     for column in table.columns:
         stored = content.column(column.name)
-        if (given := given_otherwise(frame[column.name], column)) is not None:
+        if (given := _maybe_rounded(frame[column.name], column)) is not None:
             check_kept(given, pl.Series(values=stored))
         check_forms(stored, column)
     return validated(content)
@@ -119,7 +116,7 @@ ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnTyp
 """Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
-def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
+def _maybe_rounded(values: pd.Series[Any], column: Column) -> pl.Series | None:
     """Return the values of a pandas column if Arrow may round them, else None.
 
     Raises ValueError for objects of different types.
@@ -185,8 +182,8 @@ def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
     elif column.type in LONG_NUMBERS:
-        name = column.types.clickhouse
-        fits = pa.array([None if text is None else is_wide(text, column) for text in values.to_pylist()], pa.bool_())
+        name, texts = column.types.clickhouse, values.to_pylist()
+        fits = pa.array([None if text is None else _is_number(text, column) for text in texts], pa.bool_())
     if fits is not None and pc.all(fits).as_py() is False:
         row = pc.index(fits, False).as_py()
         raise ValueError(f"column {column.name}, row {row:,}: {values[row].as_py()!r} is no {name}")
@@ -202,7 +199,7 @@ def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
             raise ValueError(f"column {column.name} is an enum that does not have {text!r}: add it to its values")
 
 
-def is_wide(text: str, column: Column) -> bool:
+def _is_number(text: str, column: Column) -> bool:
     """Return whether the text is a number that fits the column's type with every digit."""
     if column.type is ColumnType.WIDE_DECIMAL:
         precision, scale = map(int, re.findall(r"\d+", column.types.clickhouse))
@@ -219,7 +216,7 @@ def enum_values(column: Column) -> list[str]:
     return [*kind.categories]
 
 
-def surrogate_in(frame: pd.DataFrame) -> ValueError:
+def surrogate_error(frame: pd.DataFrame) -> ValueError:
     """Return an error that names the first unpaired surrogate, which Python's text may hold but UTF-8 cannot encode.
 
     https://docs.python.org/3/library/codecs.html#error-handlers
@@ -259,7 +256,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         given, wanted = frame[column.name], column.types.polars
-        values = in_form(given, column)
+        values = _normalised(given, column)
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
         if values is not given:
@@ -286,7 +283,7 @@ def check_microseconds(times: pl.Series) -> None:
         raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
 
 
-def in_form(values: pl.Series, column: Column) -> pl.Series:
+def _normalised(values: pl.Series, column: Column) -> pl.Series:
     """Return the values with UUIDs of 16 bytes as text, and structs with all fields in the column's order.
 
     Raises ValueError for text that is not a value of the enum, bytes of another size, and unknown fields.
@@ -323,7 +320,7 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
 
 
 def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
-    """Return structs with the wanted fields in order, NULL where missing; raises ValueError for unknown fields."""
+    """Return structs with the wanted fields in order, missing ones as NULL; raises ValueError for unknown fields."""
     found, names = [*values.struct.fields], [field.name for field in wanted.fields]
     if found == names:
         return values
@@ -334,9 +331,8 @@ def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
         column.struct.field(field.name) if field.name in found else pl.lit(None, field.dtype).alias(field.name)
         for field in wanted.fields
     ]
-    return (
-        values.to_frame().select(pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)).to_series()
-    )
+    structs = pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)
+    return values.to_frame().select(structs).to_series()
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:

@@ -102,7 +102,7 @@ def decimal_types(precision: int, scale: int) -> Types:
 
 
 def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
-    """Return the types of timestamps; PostgreSQL stores microseconds, and no zone beside the point in time."""
+    """Return the types of timestamps; PostgreSQL stores microseconds and drops the zone."""
     arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
     postgres = "timestamp with time zone" if zone else "timestamp"
     return Types(postgres, f"DateTime64({arguments})", pa.timestamp(unit, zone))
@@ -488,7 +488,7 @@ def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, its primary key, and the date column by whose month ClickHouse partitions it.
+    """A table: its columns, its primary key, and the date column by which ClickHouse partitions it monthly.
 
     `sort` is ClickHouse's sorting key if it differs from `key`. `postgres_body` and `clickhouse_body` replace the
     generated CREATE TABLE after the table's name.
