@@ -179,9 +179,9 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function wi
     - `nulls` [field, row]: 1 for NULL, whose value is zero or an empty text.
     - `suspects` [field, row, start, length]: texts that may have bytes above 127; only they can be invalid UTF-8.
 
-    Returns the number of rows, their end (with the trailer), the number of suspects, and why decoding ended: ROW_CUT at
-    the end of data or room, TRAILER, or a fault with its field and number. Faults are a row with OTHER_COUNT of fields,
-    a field of OTHER_LENGTH or OTHER_WIDTH, and a message that is NO_SINGLE_ROW.
+    Returns the number of rows, their end (with the trailer), the number of suspects, the reason why decoding ended, and
+    the field and the number of a fault. Reasons are ROW_CUT at the end of data or room, TRAILER, and faults: a row with
+    OTHER_COUNT of fields, a field of OTHER_LENGTH or OTHER_WIDTH, a message that is NO_SINGLE_ROW.
     """
     size, at = np.uint64(end), np.uint64(0)  # unsigned: numba treats signed indexes as possibly negative
     row, count, most, fields = 0, 0, numbers.shape[1], len(widths)

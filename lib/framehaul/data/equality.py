@@ -498,7 +498,7 @@ def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
 def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
     if isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
-        series = series.ext.storage()  # text
+        series = series.ext.storage()
     texts = _texts(series, wanted) if series.dtype == pl.Binary else series
     return None if texts is None or texts.dtype != pl.String else _texts_of(texts, _document)
 
