@@ -68,7 +68,7 @@ def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]
     partitions = Partitions.of(content, table)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
-    for first, end in partitions.bounds:
+    for first, end in pairwise([*partitions.firsts.tolist(), content.num_rows]):
         for at in range(first, end, BLOCK_ROWS):
             last = min(at + BLOCK_ROWS, end)
             yield _block(table, values, partial(rows_in_order, content, table, partitions, values, at, last))
@@ -92,12 +92,6 @@ class Partitions:
     """The partition of each row."""
     firsts: Int64s
     """The first place of each partition; a partition may be empty."""
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """The first place and the end of each partition that is not empty."""
-        places = [*self.firsts.tolist(), len(self.rows)]
-        return [(first, end) for first, end in pairwise(places) if first < end]
 
     @classmethod
     def one(cls, count: int) -> Self:
@@ -182,7 +176,7 @@ def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Valu
     if texts:
         values = Texts.of_array(kind, array, partitions)
     elif column.type is ColumnType.UUID:
-        values = _Uuids(kind, *(half.take(partitions.rows) for half in _uuids(array, column.name)))
+        values = _Fixed(kind, _uuids(array, column.name).take(partitions.rows, axis=0))
     else:
         numbers = _enumerated(column, array) if column.type is ColumnType.ENUM else _fixed(column, array)
         values = _Fixed(kind, numbers.take(partitions.rows, axis=0))
@@ -200,28 +194,17 @@ class _Fixed:
         return [self.values.take(places, axis=0)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return integers as their own sort keys."""
+        """Return integers as their own sort keys, and the halves of UUIDs, the second before the first.
+
+        https://clickhouse.com/docs/sql-reference/data-types/uuid
+        """
+        if self.kind == "UUID":
+            return [self.values[first:end, half].copy() for half in (1, 0)]
         if self.values.dtype.kind not in "iu" or self.kind.startswith("Decimal"):
             return []
         if self.values.dtype.kind == "u":
             return [self.values[first:end].astype(np.uint64)]
         return [self.values[first:end].astype(np.int64).view(np.uint64) ^ SIGN]
-
-
-@dataclass(frozen=True)
-class _Uuids:
-    """UUIDs by their halves."""
-
-    kind: str
-    high: Keys
-    low: Keys
-
-    def of(self, places: Int64s) -> list[Buffer]:
-        return [np.stack([self.high.take(places), self.low.take(places)], axis=1)]
-
-    def levels(self, first: int, end: int) -> list[Keys]:
-        """Return the halves, the second before the first: https://clickhouse.com/docs/sql-reference/data-types/uuid."""
-        return [self.low[first:end], self.high[first:end]]
 
 
 @dataclass(frozen=True)
@@ -347,14 +330,14 @@ def _enumerated(column: Column, array: pa.Array) -> Numbers:
 
 
 def _uuids(array: pa.Array, name: str) -> Keys:
-    """Return both halves of UUIDs in text or bytes; raises ValueError for text that is not a UUID."""
+    """Return UUIDs in text or bytes as [row, half]; raises ValueError for text that is not a UUID."""
     if pa.types.is_fixed_size_binary(array.type):
         raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
-        return np.ascontiguousarray(raw.T, np.uint64)
+        return raw.astype(np.uint64)
     halves, row = uuid_halves(array)
     if row >= 0:
         raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
-    return halves
+    return halves.T
 
 
 def uuid_halves(array: pa.Array) -> tuple[Keys, int]:

@@ -178,13 +178,13 @@ def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     if column.type in ARRAYS:
         check_forms(pc.list_flatten(values), column.element)
     check_enum(values, column)
-    name, fits = column.type.name, None
+    name, fits = column.type.name, pa.array([], pa.bool_())
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
     elif column.type in LONG_NUMBERS:
         name, texts = column.types.clickhouse, values.to_pylist()
         fits = pa.array([None if text is None else _is_number(text, column) for text in texts], pa.bool_())
-    if fits is not None and pc.all(fits).as_py() is False:
+    if pc.all(fits).as_py() is False:
         row = pc.index(fits, False).as_py()
         raise ValueError(f"column {column.name}, row {row:,}: {values[row].as_py()!r} is no {name}")
 
