@@ -113,23 +113,19 @@ def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
     Overlong forms, surrogates and code points beyond U+10FFFF are rejected, as in table 3-7 of
     https://www.unicode.org/versions/Unicode17.0.0/core-spec/chapter-3/#G7404
     """
-    length = 0
     if first < 0x80:  # noqa: PLR2004  these numbers are in the table
-        length = 1
-    elif 0xC2 <= first <= 0xDF:  # noqa: PLR2004
-        if second & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 2
-    elif 0xE0 <= first <= 0xEF:  # noqa: PLR2004
+        return 1
+    if 0xC2 <= first <= 0xDF:  # noqa: PLR2004
+        return 2 if second & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    if 0xE0 <= first <= 0xEF:  # noqa: PLR2004
         least = 0xA0 if first == 0xE0 else 0x80  # noqa: PLR2004
         most = 0x9F if first == 0xED else 0xBF  # noqa: PLR2004
-        if least <= second <= most and third & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 3
-    elif 0xF0 <= first <= 0xF4:  # noqa: PLR2004
+        return 3 if least <= second <= most and third & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    if 0xF0 <= first <= 0xF4:  # noqa: PLR2004
         least = 0x90 if first == 0xF0 else 0x80  # noqa: PLR2004
         most = 0x8F if first == 0xF4 else 0xBF  # noqa: PLR2004
-        if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 4
-    return length
+        return 4 if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    return 0
 
 
 @compiled
