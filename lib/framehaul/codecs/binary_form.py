@@ -7,7 +7,7 @@ The formats: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend
 from __future__ import annotations
 
 import struct
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 
 import numpy as np
 import polars as pl
@@ -19,17 +19,15 @@ from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import LONG_NUMBERS, NESTED, ColumnType, Table
 
-IPV4_VERSION = 4
 NEGATIVE = 0x4000
 """The sign of a numeric."""
 
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content with text in its binary format; raises ValueError for text that is not of the type."""
+    """Return the content with text in PostgreSQL's binary formats; raises ValueError for text of another type."""
     content = with_documents(with_uuid_bytes(content, table), table)
     for at, column in enumerate(table.columns):
-        form = BINARY_FORMS.get(column.type)
-        if form is not None:
+        if form := BINARY_FORMS.get(column.type):
             values = [None if value is None else form(value) for value in content.column(at).to_pylist()]
             content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
         elif column.type is ColumnType.FIXED_LIST:
@@ -46,7 +44,7 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
 
 
 def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
-    """Return the bytes of UUIDs; a compiled loop parses 8-4-4-4-12 digits, Polars those with other dashes.
+    """Return the bytes of UUIDs; a compiled loop parses 8-4-4-4-12 digits, Polars other positions of dashes.
 
     Raises ValueError, naming column and row, for text that is not a UUID.
     """
@@ -68,12 +66,12 @@ def _jsonb(text: str) -> bytes:
 
 def _inet(text: str) -> bytes:
     address = ip_address(text)
-    family, bits = (2, 32) if address.version == IPV4_VERSION else (3, 128)
-    return bytes([family, bits, 0, bits // 8]) + address.packed
+    family = 2 if isinstance(address, IPv4Address) else 3
+    return bytes([family, address.max_prefixlen, 0, len(address.packed)]) + address.packed
 
 
 def _numeric(text: str) -> bytes:
-    """Return a numeric: the number of groups, weight, sign and scale, then groups of four digits in two bytes each."""
+    """Return a numeric: the number of groups, weight, sign and scale, then each group of four digits in two bytes."""
     whole, _, fraction = text.removeprefix("-").partition(".")
     digits = whole.zfill(-(-len(whole) // 4) * 4) + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
     groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]

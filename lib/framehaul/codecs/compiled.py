@@ -1,6 +1,6 @@
 """The compiled loops of the codecs for binary COPY and ClickHouse's Native format.
 
-They are in one file because numba notices a change in a loop's own file only, not in functions that it calls.
+They are in one file because numba's cache notices changes in a loop's own file only, not in other files that it calls.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 MOST_FIELD_BYTES = 1 << 30
 """The longest field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
 CUT, TOO_LONG = -1, -2
-"""Returned for the end of a LEB128 number that is incomplete, or longer than a count can be."""
+"""Returned in place of the end of a LEB128 number that is incomplete, or too long."""
 ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW = range(6)
-"""Why `decode_rows` ended."""
+"""The reasons why `decode_rows` ended."""
 ANY_BYTES, TEXT_BYTES, UUID_BYTES = -1, 0, 16
-"""Used for the width of a field that is not a number."""
+"""The widths of fields that are not numbers."""
 MESSAGE_HEAD_BYTES = 5
-"""The type and length of a message of PostgreSQL's protocol: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
+"""The bytes of the type and the length of a message: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 COPY_DATA = ord("d")
 UUID_TEXT_BYTES = 36
 DASH = ord("-")
@@ -49,29 +49,29 @@ ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord(
 FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
 FORTY, FORTY_EIGHT = np.uint64(40), np.uint64(48)
 SHORT_RUN = 24
-"""Runs up to this length are sorted faster by comparison than by counting bytes."""
+"""The longest run that is sorted faster by comparison than by counting bytes."""
 DISTINCT_BY_TWO_BYTES = 1 << 19
-"""Up to this number of rows, two random bytes leave short runs."""
+"""The most rows that two random bytes separate into short runs."""
 MOST_LENGTH_BYTES = 5
 """The most bytes of a text's length in Native, for texts below 32 GiB."""
 LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
-"""A line of a core's cache."""
+"""The bytes and the offsets in a cache line."""
 CLOSE = 4
-"""Texts are close together if at least one in this many is taken."""
+"""Texts are close together if at least one in this many is read."""
 SEVEN_BITS = np.uint64(127)
 ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 LAST_BYTE = np.uint64(255)
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
-    """Return the two buffers of UUIDs as text, string views or `plain`, from halves as `view_uuids` takes them."""
+    """Return the two buffers of UUIDs as string views, or as `plain` strings, from halves as in `view_uuids`."""
     views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(halves, reverse, words_of_eight(texts), views)
     return [np.arange(0, (len(halves) + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES) if plain else views, texts]
 
 
 def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
-    """Return an Arrow array of numpy buffers."""
+    """Return an Arrow array in numpy buffers."""
     return pa.Array.from_buffers(
         arrow, rows, [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     )
@@ -87,7 +87,7 @@ def reversed_bytes(word: np.uint64) -> np.uint64:
 
 @compiled
 def hex_digits(half: np.uint64) -> np.uint64:
-    """Return the eight hexadecimal digits, as text, of the lower four bytes of a word."""
+    """Return the lower four bytes of a word as eight hexadecimal digits of text."""
     half = (half | (half << SIXTEEN)) & EVERY_OTHER_PAIR
     half = (half | (half << EIGHT)) & EVERY_OTHER_BYTE
     digits = ((half >> FOUR) & LOW_DIGITS) | ((half & LOW_DIGITS) << EIGHT)
@@ -99,8 +99,8 @@ def hex_digits(half: np.uint64) -> np.uint64:
 def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
     """Write UUIDs as 8-4-4-4-12 digits, and a view of each; `words` is the `words_of_eight` of the text.
 
-    The halves have their bytes in the order of the text, or in `reverse`: then each is a little-endian integer. The
-    next word overwrites the excess of the last.
+    The bytes of each half are in the order of the text, or in `reverse`, as in little-endian integers. Each word
+    overwrites the excess bytes of the previous one.
     """
     for row in range(len(halves)):
         high, low, at = halves[row, 0], halves[row, 1], np.uint64(row * UUID_TEXT_BYTES)
@@ -121,7 +121,7 @@ def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
 
 @compiled
 def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a LEB128 number of at most nine bytes, which fits 63 bits, and its end, CUT or TOO_LONG."""
+    """Return a LEB128 number of at most nine bytes, which fits into 63 bits, and its end, CUT or TOO_LONG."""
     number = shift = 0
     while at < end:
         byte = int(data[at])
@@ -137,9 +137,9 @@ def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int) -> tuple[int, int, bool]:
-    """Fill in start and length of the texts from `at` on, each after its length; the first is number `done`.
+    """Fill in start and length of the texts from position `at` and row `done` on; each text follows its length.
 
-    Returns the number of texts found by the end of the data, their end, and whether an impossible length follows.
+    Returns the number of texts in the data, their end, and whether an impossible length follows.
     """
     for row in range(done, len(starts)):
         length, start = read_varint(data, at, len(data))
@@ -153,7 +153,7 @@ def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int)
 
 
 @compiled
-def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cost more than all that one does
+def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function with arrays costs more than decoding
     data: Bytes,
     words: Keys,
     end: int,
@@ -168,9 +168,9 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     nulls: Bytes,
     suspects: Int32s,
 ) -> tuple[int, int, int, int, int, int]:
-    """Decode the whole rows of binary COPY from the start of the data to `end`, as far as `numbers` has room.
+    """Decode whole rows of binary COPY from the start of the data to `end`, at most as many as fit into `numbers`.
 
-    `words` is the `words_of_eight` of the data. If `head` is not 0, each row is in a message of its own, after `head`
+    `words` is the `words_of_eight` of the data. If `head` is not 0, each row is in a separate message, after `head`
     bytes. Outputs:
 
     - `numbers` [field, row]: fields of a fixed width, as unsigned numbers; with `plain`, the ends of texts.
@@ -179,9 +179,9 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     - `nulls` [field, row]: 1 for NULL, whose value is zero or an empty text.
     - `suspects` [field, row, start, length]: texts that may have bytes above 127; only they can be invalid UTF-8.
 
-    Returns the number of rows, their end (with the trailer), the number of suspects, and why decoding ended: ROW_CUT at
-    the end of data or room, TRAILER, or a fault, with its field and number: a row with OTHER_COUNT of fields, a field
-    of OTHER_LENGTH or OTHER_WIDTH, or a message that is NO_SINGLE_ROW.
+    Returns the number of rows, their end (with the trailer), the number of suspects, the reason why decoding ended, and
+    the field and the number of a fault. Reasons are ROW_CUT at the end of data or room, TRAILER, and faults: a row with
+    OTHER_COUNT of fields, a field of OTHER_LENGTH or OTHER_WIDTH, a message that is NO_SINGLE_ROW.
     """
     size, at = np.uint64(end), np.uint64(0)  # unsigned: numba treats signed indexes as possibly negative
     row, count, most, fields = 0, 0, numbers.shape[1], len(widths)
@@ -240,7 +240,7 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
                     done = np.uint64(16)
                     while done < length:
                         text_words[to + done] = words[at + done]
-                        first |= words[at + done]  # of the last word some bytes are no longer of this text
+                        first |= words[at + done]  # the last word may include bytes after the text
                         done += EIGHT
                     free[field] = to + length
                 else:
@@ -262,7 +262,7 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
 def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves: Keys) -> int:
     """Fill in both halves of UUIDs of 8-4-4-4-12 digits; return the first row that is neither a UUID nor NULL, or -1.
 
-    `words` is the `words_of_eight` of the data: eight digits are read at once, and validated by formatting them again.
+    `words` is the `words_of_eight` of the data. Eight digits are read at once and validated by formatting them again.
     """
     for row in range(len(nulls)):
         if nulls[row]:
@@ -299,7 +299,7 @@ def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves:
 
 @compiled
 def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
-    """Fill in the first eight bytes of each text as a number in the order of the texts."""
+    """Fill in the first eight bytes of each text as a number that sorts as the texts do."""
     for row in range(len(keys)):
         key, start, end = np.uint64(0), offsets[row], offsets[row + 1]
         for index in range(8):
@@ -312,7 +312,7 @@ def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
 def sort_by_bytes(
     keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, first: int, last: int
 ) -> None:
-    """Sort keys and rows of a range of places by some of the keys' bytes; byte 0 is the lowest."""
+    """Sort keys and rows of a range of places by the bytes from `first` to `last` of the keys; byte 0 is the lowest."""
     for byte in range(first, last + 1):
         shift, ends = np.uint64(8 * byte), np.zeros(257, np.int64)
         for place in range(at, end):
@@ -329,7 +329,7 @@ def sort_by_bytes(
 
 @compiled
 def sort_by_insertion(keys: Keys, rows: Int64s, at: int, end: int) -> None:
-    """Sort the few keys and rows of a range of places by insertion."""
+    """Sort keys and rows of a short range of places by insertion."""
     for place in range(at + 1, end):
         key, row, before = keys[place], rows[place], place
         while before > at and keys[before - 1] > key:
@@ -342,9 +342,9 @@ def sort_by_insertion(keys: Keys, rows: Int64s, at: int, end: int) -> None:
 def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, differ: np.uint64) -> None:
     """Sort keys and rows of a range of places; `differ` has the bits in which the keys differ.
 
-    It sorts by as many of the first differing bytes as separate random values, and equal keys by the next bytes.
+    It first sorts by as many differing bytes as separate random values, and then equal keys by the lower bytes.
     """
-    top, lowest = 7, int(np.int64(0))  # for a plain 0 all that it is given to would be compiled once more
+    top, lowest = 7, int(np.int64(0))  # a literal 0 would make numba compile the called functions once more
     while (differ >> np.uint64(8 * top)) & LAST_BYTE == 0:
         top -= 1
     bottom = max(top - (1 if end - at <= DISTINCT_BY_TWO_BYTES else 2), lowest)
@@ -361,8 +361,8 @@ def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, 
 
 @compiled
 def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
-    """Sort rows by their values within each run, stably, and mark where new runs start."""
-    count, at = len(rows), int(np.int64(0))  # no plain 0, as above
+    """Sort rows stably by their values within each run, and mark where new runs start."""
+    count, at = len(rows), int(np.int64(0))  # no literal 0, as above
     keys, room, other = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.int64)
     while at < count:
         end = at + 1
@@ -393,9 +393,9 @@ def group_texts(
     near_words: Keys,
     places: Int64s,
 ) -> None:
-    """Copy texts to `near` grouped by `groups`, whose first places are `firsts`, and fill in the offsets by place.
+    """Copy texts to `near`, grouped by `groups`, and fill in their offsets by place; `firsts` begin the groups.
 
-    `near` needs `WORD_SLACK` bytes more than the texts have, as in `write_texts`.
+    `near` has `WORD_SLACK` bytes more than the texts, as in `write_texts`.
     """
     count, size = len(groups), np.uint64(len(data))
     ends, rows = np.zeros(len(firsts) + 1, np.uint64), firsts.copy()
@@ -411,7 +411,7 @@ def group_texts(
         places[rows[group]] = at
         rows[group] += 1
         ends[group] = at + length
-        # Behind the last texts of a group stand those of the next, which may be there already.
+        # The excess bytes of a word must not overwrite the next group, whose texts may already be copied.
         if start + length + WORD_SLACK <= size and at + length + WORD_SLACK <= limits[group]:
             near_words[at] = words[start]
             near_words[at + EIGHT] = words[start + EIGHT]
@@ -427,10 +427,10 @@ def group_texts(
 
 @compiled
 def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
-    """Return the number of bytes of the texts of these rows, at least one row.
+    """Return the number of bytes in the texts of these rows, of which there must be at least one.
 
-    If the texts are close together it reads their memory sequentially, so that gathering them in any order afterwards
-    finds them in a core's cache, which takes half the time.
+    If the texts are close together, their memory is read sequentially. Gathering the texts in any order afterwards
+    finds them in a core's cache and takes half the time.
     """
     first = last = rows[0]
     for row in rows:
@@ -441,7 +441,7 @@ def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
             seen -= offsets[row]
         for at in range(offsets[first], offsets[last + 1], LINE_BYTES):
             seen -= data[at]
-    size = int(seen > 0)  # which it never is; but what no result depends on a compiler leaves out
+    size = int(seen > 0)  # always 0, but without this use a compiler omits the reads above
     for row in rows:
         size += offsets[row + 1] - offsets[row]
     return size
@@ -451,9 +451,9 @@ def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
 def write_texts(data: Bytes, words: Keys, offsets: Int64s, rows: Int64s, out: Bytes, out_words: Keys) -> int:
     """Write the texts of these rows, each after its length, and return where they end.
 
-    `words` and `out_words` are the `words_of_eight` of data and output: a text is copied by sixteen and then by eight
-    bytes, and the next text overwrites the excess. `out` has `MOST_LENGTH_BYTES` for each length, and
-    `WORD_SLACK` bytes more than it needs. Unsigned numbers avoid numba's handling of negative indexes.
+    `words` and `out_words` are the `words_of_eight` of data and output. The next text overwrites the excess bytes of
+    the last word. `out` has `MOST_LENGTH_BYTES` for each length, and `WORD_SLACK` bytes more than it needs. Unsigned
+    numbers avoid numba's handling of negative indexes.
     """
     at, size = np.uint64(0), np.uint64(len(data))
     for each in rows:

@@ -1,4 +1,4 @@
-"""Decoding of PostgreSQL's binary COPY into Arrow record batches by one compiled loop, without objects per value.
+"""Decoding of PostgreSQL's binary COPY into Arrow record batches by a compiled loop, without an object per value.
 
 Text becomes string views, the layout of Polars.
 
@@ -7,8 +7,7 @@ The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMA
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s, Int64s, Keys
+    from framehaul.data.text import Bytes, Int32s
 
 BATCH_BYTES = 1 << 20
-"""Bytes decoded at once: they and their batch stay in the CPU's cache."""
+"""The bytes that are decoded at once: they and their batch fit into the CPU's cache."""
 COLUMNS_OF_A_BATCH = 32
-"""Batches of more columns have more bytes: creating arrays of few rows takes longer than decoding them."""
+"""More columns get larger batches, because creating an array of few rows takes longer than decoding the rows."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 WIDTHS = {
@@ -55,14 +54,14 @@ WIDTHS = {
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
 CRITICAL_FLAGS = 0xFFFF0000
-"""Flags of the header that a reader must support; PostgreSQL no longer sets the only one."""
+"""The header's flags that a reader must support; PostgreSQL no longer sets any."""
 
 
 class CopyDecoder:
     """A decoder of one binary COPY, fed in pieces, into record batches in `table.arrow_view_schema`.
 
-    It decodes into `table.arrow_large_schema` as well, and casts each batch to any other `schema`. A batch is decoded
-    from about `batch_bytes`, by default BATCH_BYTES, and from more for tables of many columns.
+    It also decodes into `table.arrow_large_schema`, and casts batches to any other `schema`. A batch is decoded from
+    about `batch_bytes`, by default BATCH_BYTES, and more for tables of many columns.
 
     Raises ValueError for a table with an unsupported column.
     """
@@ -76,14 +75,13 @@ class CopyDecoder:
         self.batch_bytes = (batch_bytes or BATCH_BYTES) * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
-        self._room = Room.of(table, self.batch_bytes)
+        self._buffers = Buffers(table, self.batch_bytes)
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-        """Rows and bytes decoded so far."""
+        self._rows = self._bytes = 0  # decoded so far
 
     def feed(self, data: Buffer) -> None:
-        """Decode further bytes, cut anywhere. Raises ValueError if they are not a binary COPY of this table."""
+        """Decode more bytes, of any number. Raises ValueError if they are not a binary COPY of this table."""
         rest = np.frombuffer(data, np.uint8)
         while len(rest):
             part = rest[: len(self._held) - len(SLACK) - self._held_bytes]
@@ -98,7 +96,7 @@ class CopyDecoder:
         if self._ended and taken < held:
             raise ValueError(f"{held - taken:,} bytes follow the trailer of the binary COPY of {self._table.name}")
         self._held_bytes = held - taken
-        self._enough_bytes = max(self.batch_bytes, 2 * self._held_bytes)  # a row may be longer than any batch
+        self._enough_bytes = max(self.batch_bytes, 2 * self._held_bytes)  # a row may be longer than a batch
         self._held = moved(self._held, taken, held, self._enough_bytes)
 
     def take(self) -> list[pa.RecordBatch]:
@@ -120,7 +118,7 @@ class CopyDecoder:
     def decode(self, data: Bytes, size: int, *, messages: bool = False) -> int:
         """Decode the whole rows in the first `size` bytes, which SLACK must follow, and return where they end.
 
-        With `messages` every row is in a CopyData message, as the server sends it; the header is overwritten.
+        With `messages` each row is in a CopyData message, as the server sends it, and the header is overwritten.
         Raises as `feed` does.
         """
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
@@ -128,28 +126,29 @@ class CopyDecoder:
         return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
 
     def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
-        """Decode the whole rows into a batch, and return the number of their bytes."""
+        """Decode whole rows into a batch, and return the number of their bytes."""
         if self._ended:
             return 0
-        if size > self._room.size:
-            self._room = Room.of(self._table, max(size, min(2 * self._room.size, MOST_BYTES)))
-        room = self._room
+        if size > self._buffers.size:
+            self._buffers = Buffers(self._table, max(size, min(2 * self._buffers.size, MOST_BYTES)))
+        into, head = self._buffers, MESSAGE_HEAD_BYTES * messages
+        source = data, words_of_eight(data), size, head, self._plain, into.widths, into.bases
+        texts = words_of_eight(into.texts)
         rows, end, suspects, other, field, number = decode_rows(
-            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, self._plain, room.widths, room.bases,
-            room.numbers, room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
-        )  # fmt: skip
-        self._check_texts(data, room.suspects[:, :suspects])
+            *source, into.numbers, into.views, texts, into.free, into.nulls, into.suspects
+        )
+        self._check_texts(data, into.suspects[:, :suspects])
         if rows:
             try:
                 arrays = [
-                    room.array(at, column, kind, rows, plain=self._plain)
+                    into.array(at, column, kind, rows, plain=self._plain)
                     for at, (column, kind) in enumerate(zip(self._table.columns, self._made.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._made)
             self._batches.append(batch.cast(self._schema) if self._is_cast else batch)
-        room.nulls[:, : rows + 1] = 0
+        into.nulls[:, : rows + 1] = 0
         self._rows += rows
         self._bytes += end
         self._ended = other == TRAILER
@@ -169,22 +168,17 @@ class CopyDecoder:
     def _fault(self, other: int, field: int, number: int) -> str | None:
         """Return a description of the fault in the bytes after the last whole row, None if there is none."""
         copy, column = f"the binary COPY of {self._table.name}", self._table.columns[field]
-        match other:
-            case _ if other == OTHER_COUNT:
-                return f"{copy} has rows of {number} fields, not of {len(self._table.columns)}"
-            case _ if other == OTHER_LENGTH:
-                return f"{copy} has a field of {number} bytes"
-            case _ if other == OTHER_WIDTH:
-                return (
-                    f"column {column.name} does not come as {column.types.postgres}: "
-                    f"row {self._rows:,} has {number} bytes, not {WIDTHS[column.type]}"
-                )
-            case _ if other == NO_SINGLE_ROW:
-                return f"a message of {copy} is not one row"
-        return None
+        if other == OTHER_WIDTH:
+            expected = f"row {self._rows:,} has {number} bytes, not {WIDTHS[column.type]}"
+            return f"column {column.name} does not come as {column.types.postgres}: {expected}"
+        return {
+            OTHER_COUNT: f"{copy} has rows of {number} fields, not of {len(self._table.columns)}",
+            OTHER_LENGTH: f"{copy} has a field of {number} bytes",
+            NO_SINGLE_ROW: f"a message of {copy} is not one row",
+        }.get(other)
 
     def _header_bytes(self, data: Bytes, size: int, *, messages: bool) -> int:
-        """Return the length of the header, 0 while it is incomplete; set `_begun` when it is complete."""
+        """Return the length of the header, or 0 if it is incomplete; set `_begun` if it is complete."""
         skipped = MESSAGE_HEAD_BYTES * messages
         start = data[skipped : min(size, skipped + len(SIGNATURE) + 8)].tobytes()
         if not start.startswith(SIGNATURE[: len(start)]):
@@ -195,7 +189,7 @@ class CopyDecoder:
             raise ValueError(f"the binary COPY of {self._table.name} has flags that are not known here: {flags:#x}")
         header = len(start) + int.from_bytes(start[-4:])
         left = 0
-        if messages:  # the rest of the first message is the first row, which gets its own message
+        if messages:  # the rest of the first message is the first row, and becomes a message
             left = 1 + int.from_bytes(data[1:MESSAGE_HEAD_BYTES].tobytes()) - skipped - header
             if left < 0:
                 raise ValueError(f"the header of the binary COPY of {self._table.name} is not in one message")
@@ -209,39 +203,28 @@ class CopyDecoder:
         return header
 
 
-@dataclass(frozen=True)
-class Room:
-    """The buffers that `decode_rows` fills, reused for every batch; untouched pages take no memory."""
+class Buffers:
+    """The buffers that `decode_rows` fills for `size` bytes of COPY, reused for each batch.
 
-    size: int
-    """The bytes of COPY that fit."""
-    widths: Int64s
-    bases: Keys
-    numbers: Keys
-    views: Keys
-    texts: Bytes
-    free: Keys
-    nulls: Bytes
-    suspects: Int32s
+    Untouched pages take no memory. Raises ValueError for a size beyond the range of offsets.
+    """
 
-    @classmethod
-    def of(cls, table: Table, size: int) -> Self:
-        """Return buffers for `size` bytes of COPY. Raises ValueError beyond the range of offsets."""
+    def __init__(self, table: Table, size: int) -> None:
         if size > MOST_BYTES:
             raise ValueError(f"a row of {table.name} takes more than {MOST_BYTES:,} bytes")
         fields, rows = len(table.columns), size // (2 + 4 * len(table.columns)) + 1
-        widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
-        of_texts = np.cumsum(widths <= 0, dtype=np.uint64)
-        each = size + int(WORD_SLACK)
-        return cls(
-            size, widths, (of_texts - (widths <= 0)).astype(np.uint64) * np.uint64(each),
-            np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64),
-            np.empty(each * (int(of_texts[-1]) + 1), np.uint8), np.empty(fields, np.uint64),
-            np.zeros((fields, rows), np.uint8), np.empty((4, rows * int(of_texts[-1])), np.int32),
-        )  # fmt: skip
+        self.size, text_bytes = size, size + int(WORD_SLACK)
+        self.widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
+        of_texts = np.cumsum(self.widths <= 0, dtype=np.uint64)
+        self.bases = (of_texts - (self.widths <= 0)).astype(np.uint64) * np.uint64(text_bytes)
+        self.free = np.empty(fields, np.uint64)
+        self.numbers, self.views = np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64)
+        self.texts = np.empty(text_bytes * (int(of_texts[-1]) + 1), np.uint8)
+        self.nulls = np.zeros((fields, rows), np.uint8)
+        self.suspects = np.empty((4, rows * int(of_texts[-1])), np.int32)
 
     def array(self, field: int, column: Column, kind: pa.DataType, rows: int, *, plain: bool) -> pa.Array:
-        """Return a column of a batch in this type of Arrow, text `plain` or as views.
+        """Return a column of a batch in this Arrow type, with text `plain` or as views.
 
         Raises ValueError for values that frames cannot represent.
         """
@@ -261,10 +244,10 @@ class Room:
             case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 | ColumnType.FLOAT32 | ColumnType.FLOAT64:
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
             case ColumnType.UINT8 | ColumnType.UINT16 | ColumnType.UINT32 | ColumnType.TIME:
-                arrow = column.postgres_arrow  # of which a cast tells what is no such number
+                arrow = column.postgres_arrow  # the cast to the column's type finds numbers out of range
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
             case _:
-                arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
+                arrow = pa.timestamp("us", arrow.tz)  # PostgreSQL's unit, whatever the frame's unit is
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = arrow_array(arrow, rows, validity, buffers)
@@ -274,7 +257,7 @@ class Room:
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
-    """Return the bytes from `first` to `end` at the start of a buffer of at least `size` bytes and SLACK."""
+    """Return a buffer of at least `size` bytes and SLACK that starts with the bytes from `first` to `end`."""
     to = held if len(held) >= size + len(SLACK) else np.empty(size + len(SLACK), np.uint8)
     to[: end - first] = held[first:end]
     return to
@@ -283,7 +266,7 @@ def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
 def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray[Any]:
     """Return days or microseconds since 1970. Raises ValueError for infinity, which frames cannot represent.
 
-    The least and the greatest number stand for -infinity and infinity.
+    PostgreSQL sends -infinity and infinity as the least and the greatest number.
     """
     limits = np.iinfo(since_2000.dtype)
     if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):

@@ -1,4 +1,4 @@
-"""Sorting of rows by PostgreSQL's primary key, and a layout of rows that makes gathering them almost sequential."""
+"""Sorting of rows by PostgreSQL's primary key, and a layout in which sorted rows are near each other in memory."""
 
 from __future__ import annotations
 
@@ -9,46 +9,43 @@ import pyarrow as pa
 
 from framehaul.codecs.compiled import sort_runs
 from framehaul.codecs.native_blocks import WIDE, Partitions, Texts, one_piece, values_of
-from framehaul.data.schema import Column, ColumnType
+from framehaul.data.schema import ColumnType, Table
 
 if TYPE_CHECKING:
-    from framehaul.data.schema import Table
     from framehaul.data.text import Int64s
 
 STRETCH_ROWS = 8_192
-"""Rows of a stretch, which are stored together: few enough for a core's cache."""
+"""The rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
+"""The number of stretches that 16 bits can count."""
 
 
 def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
-    """Return the rows in about the order of PostgreSQL's primary key, by the columns that compiled loops compare fast.
+    """Return the rows in the approximate order of PostgreSQL's primary key, from which an index benefits as much.
 
-    It compares the first bytes of texts, and no decimals, floats and lists: an index benefits as much as from the exact
-    order. The content may be in PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
+    Only the first bytes of texts are compared, and no decimals, floats and lists, so that compiled loops suffice. The
+    content may be in PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
     """
     count = content.num_rows
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[:1] = True
-    columns = {column.name: column for column in table.columns if _is_compared(column, content)}
-    for name in filter(columns.__contains__, table.key if count else ()):
-        levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
-        for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
-            sort_runs(level, rows, starts)
-        if starts.all():
-            break
+    columns = {column.name: column for column in table.columns}
+    for name in table.key if count else ():
+        kind = content.schema.field(name).type
+        if columns[name].type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind):
+            levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
+            for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
+                sort_runs(level, rows, starts)
+            if starts.all():
+                break
     return rows
 
 
-def _is_compared(column: Column, content: pa.Table) -> bool:
-    kind = content.schema.field(column.name).type
-    return column.type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind)
-
-
 def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
-    """Return the content with rows that are adjacent in an order moved near each other, and the order of the result.
+    """Return the content with rows that are adjacent in an order near each other, and the order in the result.
 
-    Gathering rows from all over a large table waits for memory at every value. This reads memory sequentially once, and
-    the rows gathered afterwards are in a cache.
+    Gathering rows from all of a large table waits for memory at every value. This function reads memory sequentially
+    once, and rows that are gathered afterwards are in a cache.
     """
     if not (count := len(rows)):
         return content, rows
@@ -63,7 +60,7 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
 
 
 def _grouped(array: pa.Array, groups: Partitions) -> pa.Array:
-    """Return an array with its values in the order of their groups."""
+    """Return an array with its values grouped."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
         return array.take(pa.array(groups.rows))
     texts = Texts.of_array("", array, groups)

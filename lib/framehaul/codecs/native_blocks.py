@@ -1,7 +1,7 @@
-"""Encoding of Arrow tables as blocks of ClickHouse's Native format, each of one partition, sorted as the table is.
+"""Encoding of Arrow tables as blocks of ClickHouse's Native format, each of one partition and in sorting order.
 
-The server need not split or sort such blocks: it compresses columns and writes them. Rows are grouped by partition in
-one sequential pass over memory; a block then gathers its rows from a range that fits into a core's cache.
+The server need not split or sort these blocks: it only compresses and writes their columns. Rows are grouped by
+partition in one sequential pass over memory; a block then gathers its rows from a range that fits into a core's cache.
 
 The format: https://clickhouse.com/docs/interfaces/formats/Native
 """
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
     type Numbers = NDArray[Any]
 
 BLOCK_ROWS = 262_144
-"""The most rows of a block: the server stores a block while the next is encoded; each is sorted by itself."""
+"""The most rows of a block: the server stores a block while the next is encoded; each is sorted separately."""
 HAS_OWN_KEYS_IN_EVERY_BLOCK = OWN_KEYS | 0x400
-"""The flags that ClickHouse writes itself: keys are in the block, and the next block has its own dictionary."""
+"""The flags that ClickHouse itself writes: keys are in the block, and the next block has its own dictionary."""
 MOST_KEYS = 65_536
-"""The most keys of a dictionary, which every block repeats; a column of more values is sent as plain text."""
+"""The most keys of a dictionary, which each block repeats; a column of more values is sent as plain text."""
 SIGN = np.uint64(1 << 63)
 
 
 def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
-    """Yield the blocks of a table in `table.arrow_schema`, text with any offsets, each as an iterator of its parts.
+    """Yield the blocks of a table in `table.arrow_schema`, each as an iterator of its parts.
 
-    A part is encoded in the thread that asks for it, so blocks can be encoded in parallel. Raises ValueError for text
-    in a column of UUIDs that is not a UUID.
+    Text may have any offsets. A part is encoded in the thread that asks for it, so blocks can be encoded in parallel.
+    Raises ValueError for text in a column of UUIDs that is not a UUID.
     """
     if not content.num_rows:
         return
     partitions = Partitions.of(content, table)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
-    for first, end in partitions.bounds:
+    for first, end in pairwise([*partitions.firsts.tolist(), content.num_rows]):
         for at in range(first, end, BLOCK_ROWS):
             last = min(at + BLOCK_ROWS, end)
             yield _block(table, values, partial(rows_in_order, content, table, partitions, values, at, last))
 
 
 def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -> Iterator[Buffer]:
-    """Yield the parts of a block; `in_order` returns its rows when the first part is asked for."""
+    """Yield the parts of a block of the rows that `in_order` returns."""
     rows = in_order()
-    yield _number(len(values)) + _number(len(rows))
+    yield _varint(len(values)) + _varint(len(rows))
     for column, each in zip(table.columns, values, strict=True):
         yield _text(column.name) + _text(each.kind)
         yield from each.of(rows)
@@ -85,43 +85,37 @@ def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -
 
 @dataclass(frozen=True)
 class Partitions:
-    """Rows grouped by partition: a row's place is the position of its number in `rows`."""
+    """Rows grouped by partition: the place of a row is the position of its number in `rows`."""
 
     rows: Int64s
-    each: NDArray[np.uint16]
+    of_row: NDArray[np.uint16]
     """The partition of each row."""
     firsts: Int64s
-    """The place where each partition begins; a partition may be empty."""
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """The places where each partition that is not empty begins and ends."""
-        places = [*self.firsts.tolist(), len(self.rows)]
-        return [(first, end) for first, end in pairwise(places) if first < end]
+    """The first place of each partition; a partition may be empty."""
 
     @classmethod
     def one(cls, count: int) -> Self:
-        """Return one partition of all rows in their order."""
+        """Return a single partition of all rows in their order."""
         return cls(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
 
     @classmethod
     def of(cls, content: pa.Table, table: Table) -> Self:
-        """Return the partitions by month, or one of all rows."""
+        """Return the partitions by month, or a single partition if the table has none or a date is NULL."""
         count = content.num_rows
         if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
             return cls.one(count)
         days = _numbers(one_piece(content, table.partition_by_month_of)).astype(np.int64)
         first = days.min()
         months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
-        each = (months - months[0]).astype(np.uint16).take(days - first)
-        counts = np.bincount(each)
-        return cls(np.argsort(each, kind="stable"), each, np.cumsum(counts) - counts)
+        of_row = (months - months[0]).astype(np.uint16).take(days - first)
+        counts = np.bincount(of_row)
+        return cls(np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts)
 
 
 def rows_in_order(
     content: pa.Table, table: Table, partitions: Partitions, values: list[Values], first: int, end: int
 ) -> Int64s:
-    """Return the places of these rows of a partition in the table's sort order."""
+    """Return the places from `first` to `end`, which are in one partition, in the table's sort order."""
     rows, starts = np.arange(end - first), np.zeros(end - first, np.bool_)
     starts[0] = True
     by_name, distinct = dict(zip(table.column_names, values, strict=True)), True
@@ -139,12 +133,11 @@ def rows_in_order(
 
 
 def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: Int64s, starts: Any) -> None:
-    """Sort each run of rows that are still tied by the whole key."""
-    # A run of one row ends where it starts.
-    places = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+    """Sort each run of tied rows by the whole key."""
+    places = np.flatnonzero(~(starts & np.append(starts[1:], True)))  # in runs of several rows
     if len(places):
         tied = content.select(table.clickhouse_order).take(pa.array(partitions.rows.take(rows.take(places))))
-        place = f"place of {table.column_names}"  # not a column's name
+        place = f"place of {table.column_names}"  # no column has this name
         frame = pl.from_arrow(tied.append_column(place, pa.array(np.arange(len(places)))))
         assert isinstance(frame, pl.DataFrame)
         by_key = in_clickhouse_order(frame, table)[place].to_numpy()
@@ -156,53 +149,57 @@ def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: In
 
 
 class Values(Protocol):
-    """The values of a column, encoded as a type of ClickHouse."""
+    """The values of a column, encoded as a ClickHouse type."""
 
     @property
     def kind(self) -> str:
         """The name of the type."""
 
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the bytes of these rows."""
+    def of(self, places: Int64s) -> list[Buffer]:
+        """Return the encoded values at these places."""
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return sort keys of a range of places, the most significant first; empty if there are none."""
+        """Return sort keys of a range of places, the most significant first, or none if values have no such keys."""
 
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
-    """Return the values of a column of Arrow. Raises ValueError for text that is not a UUID."""
+    """Return the values of an Arrow column. Raises ValueError for text that is not a UUID."""
     array, kind = one_piece(content, column.name), column.clickhouse_type
     texts = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:
-            return Dictionary.of_array(kind, keys, partitions, nullable=column.nullable)
+            return _Dictionary.of_array(kind, keys, partitions, nullable=column.nullable)
     if column.low_cardinality:  # the server builds the dictionary
         kind = kind.removeprefix("LowCardinality(").removesuffix(")")
     values: Values
     if texts:
         values = Texts.of_array(kind, array, partitions)
     elif column.type is ColumnType.UUID:
-        values = Uuids(kind, *(half.take(partitions.rows) for half in _uuids(array, column.name)))
+        values = _Fixed(kind, _uuids(array, column.name).take(partitions.rows, axis=0))
     else:
         numbers = _enumerated(column, array) if column.type is ColumnType.ENUM else _fixed(column, array)
-        values = Fixed(kind, numbers.take(partitions.rows, axis=0))
-    return Nullable(kind, values, nulls_of(array).take(partitions.rows)) if column.nullable else values
+        values = _Fixed(kind, numbers.take(partitions.rows, axis=0))
+    return _Nullable(kind, values, nulls_of(array).take(partitions.rows)) if column.nullable else values
 
 
 @dataclass(frozen=True)
-class Fixed:
+class _Fixed:
     """Values of a fixed size."""
 
     kind: str
     values: Numbers
 
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the bytes of these rows."""
-        return [self.values.take(rows, axis=0)]
+    def of(self, places: Int64s) -> list[Buffer]:
+        return [self.values.take(places, axis=0)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return integers as their own sort keys."""
+        """Return integers as their own sort keys, and the halves of UUIDs, the second before the first.
+
+        https://clickhouse.com/docs/sql-reference/data-types/uuid
+        """
+        if self.kind == "UUID":
+            return [self.values[first:end, half].copy() for half in (1, 0)]
         if self.values.dtype.kind not in "iu" or self.kind.startswith("Decimal"):
             return []
         if self.values.dtype.kind == "u":
@@ -211,25 +208,8 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Uuids:
-    """UUIDs by their halves."""
-
-    kind: str
-    high: Keys
-    low: Keys
-
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the bytes of these rows."""
-        return [np.stack([self.high.take(rows), self.low.take(rows)], axis=1)]
-
-    def levels(self, first: int, end: int) -> list[Keys]:
-        """Return the halves, the second first: https://clickhouse.com/docs/sql-reference/data-types/uuid."""
-        return [self.low[first:end], self.high[first:end]]
-
-
-@dataclass(frozen=True)
 class Texts:
-    """Texts or bytes: the data and the offsets."""
+    """Texts or bytes by their data and offsets."""
 
     kind: str
     data: Bytes
@@ -244,26 +224,26 @@ class Texts:
         near = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
         places = np.empty(len(offsets), np.int64)
         words, near_words = words_of_eight(data), words_of_eight(near)
-        group_texts(data, words, offsets, partitions.each, partitions.firsts, near, near_words, places)
+        group_texts(data, words, offsets, partitions.of_row, partitions.firsts, near, near_words, places)
         return cls(kind, for_reading(near), for_reading(places))
 
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the texts of these rows, each after its length."""
-        size = texts_bytes(self.data, self.offsets, rows)
-        out = np.empty(size + MOST_LENGTH_BYTES * len(rows) + int(WORD_SLACK), np.uint8)
+    def of(self, places: Int64s) -> list[Buffer]:
+        """Return the texts at these places, each after its length."""
+        size = texts_bytes(self.data, self.offsets, places)
+        out = np.empty(size + MOST_LENGTH_BYTES * len(places) + int(WORD_SLACK), np.uint8)
         words = words_of_eight(self.data), words_of_eight(out)
-        return [out[: write_texts(self.data, words[0], self.offsets, rows, out, words[1])]]
+        return [out[: write_texts(self.data, words[0], self.offsets, places, out, words[1])]]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return the first bytes of the texts, which leaves ties."""
+        """Return the first bytes of the texts, by which longer texts may be tied."""
         keys = np.empty(end - first, np.uint64)
         first_bytes(self.data, self.offsets[first : end + 1], keys)
         return [keys]
 
 
 @dataclass(frozen=True)
-class Dictionary:
-    """A LowCardinality column: the header with the keys, and the number of each row's key."""
+class _Dictionary:
+    """A LowCardinality column: the header with the keys, and the index of each row's key."""
 
     kind: str
     head: bytes
@@ -273,7 +253,7 @@ class Dictionary:
 
     @classmethod
     def of_array(cls, kind: str, keys: pa.DictionaryArray, partitions: Partitions, *, nullable: bool) -> Self:
-        """Return the dictionary of a column of text; the first key of a nullable column stands for NULL."""
+        """Return the dictionary of a column of text; the first key of a nullable column represents NULL."""
         texts, indexes, ranks = keys.dictionary, np.asarray(keys.indices.fill_null(0)), None
         if nullable:
             texts = pa.concat_arrays([pa.array([""], texts.type), texts])
@@ -285,29 +265,26 @@ class Dictionary:
         head += b"".join(map(_text, texts.cast(pa.large_binary()).to_pylist()))
         return cls(kind, head, indexes.astype(f"<u{1 << width}").take(partitions.rows), ranks)
 
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the bytes of these rows."""
-        return [self.head, np.array([len(rows)], "<u8"), self.indexes.take(rows)]
+    def of(self, places: Int64s) -> list[Buffer]:
+        return [self.head, np.array([len(places)], "<u8"), self.indexes.take(places)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return the ranks of the rows' keys."""
         return [] if self.ranks is None else [self.ranks.take(self.indexes[first:end])]
 
 
 @dataclass(frozen=True)
-class Nullable:
-    """Values some of which are NULL: those with a 1 in `nulls`."""
+class _Nullable:
+    """Values that are NULL if `nulls` is 1."""
 
     kind: str
     values: Values
     nulls: Bytes
 
-    def of(self, rows: Int64s) -> list[Buffer]:
-        """Return the bytes of these rows."""
-        return [self.nulls.take(rows), *self.values.of(rows)]
+    def of(self, places: Int64s) -> list[Buffer]:
+        return [self.nulls.take(places), *self.values.of(places)]
 
     def levels(self, first: int, end: int) -> list[Keys]:
-        """Return no sort keys: only special settings allow NULL in a sorting key."""
+        """Return no sort keys, because only special settings allow NULL in a sorting key."""
         del first, end
         return []
 
@@ -319,7 +296,7 @@ WIDE = {
     pa.string(): pa.large_string(), pa.string_view(): pa.large_string(), pa.large_string(): pa.large_string(),
     pa.binary(): pa.large_binary(), pa.binary_view(): pa.large_binary(), pa.large_binary(): pa.large_binary(),
 }  # fmt: skip
-"""The type with 64-bit offsets of each type of text or bytes."""
+"""The type with 64-bit offsets for each type of text or bytes."""
 
 
 def one_piece(content: pa.Table, name: str) -> pa.Array:
@@ -330,7 +307,7 @@ def one_piece(content: pa.Table, name: str) -> pa.Array:
 
 
 def _fixed(column: Column, array: pa.Array) -> Numbers:
-    """Return values in ClickHouse's binary form: a number for each row, two for a long decimal."""
+    """Return values in ClickHouse's binary format: one number per row, or two for a long decimal."""
     if column.type is ColumnType.BOOL:
         return _bits(array, array.buffers()[1])
     if column.type is ColumnType.DECIMAL:  # https://clickhouse.com/docs/sql-reference/data-types/decimal
@@ -344,34 +321,34 @@ def _fixed(column: Column, array: pa.Array) -> Numbers:
 
 
 def _enumerated(column: Column, array: pa.Array) -> Numbers:
-    """Return the number of each text in its enum, from 1 on; raises ValueError for unknown text."""
-    places = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
-    if places.null_count > array.null_count:
+    """Return the number of each text in its enum, beginning with 1; raises ValueError for unknown text."""
+    indexes = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
+    if indexes.null_count > array.null_count:
         check_enum(array, column)
-    numbers: Numbers = (pc.fill_null(places, 0).to_numpy() + 1).astype(f"i{enum_bytes(column)}")
+    numbers: Numbers = (pc.fill_null(indexes, 0).to_numpy() + 1).astype(f"i{enum_bytes(column)}")
     return numbers
 
 
 def _uuids(array: pa.Array, name: str) -> Keys:
-    """Return both halves of UUIDs given as text or bytes; raises ValueError for text that is not a UUID."""
+    """Return UUIDs in text or bytes as [row, half]; raises ValueError for text that is not a UUID."""
     if pa.types.is_fixed_size_binary(array.type):
         raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
-        return np.ascontiguousarray(raw.T, np.uint64)
+        return raw.astype(np.uint64)
     halves, row = uuid_halves(array)
     if row >= 0:
         raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
-    return halves
+    return halves.T
 
 
 def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
-    """Return both halves of UUIDs as [half, row], 0 for NULL, and the first row that is not a UUID, or -1."""
+    """Return both halves of UUIDs in text as [half, row], 0 for NULL, and the first row without a UUID, or -1."""
     halves = np.zeros((2, len(array)), np.uint64)
     data, offsets = text_buffers(array)
     return halves, parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
 
 
 def _numbers(array: pa.Array) -> Numbers:
-    """Return the values of an array, arbitrary ones at NULL."""
+    """Return the values of an array, which are arbitrary at NULL."""
     kind = "f" if pa.types.is_floating(array.type) else "i"  # dates and timestamps are integers
     kind = "u" if pa.types.is_unsigned_integer(array.type) else kind
     values = np.frombuffer(array.buffers()[1], f"<{kind}{array.type.bit_width // 8}")
@@ -379,7 +356,7 @@ def _numbers(array: pa.Array) -> Numbers:
 
 
 def nulls_of(array: pa.Array) -> Bytes:
-    """Return 1 for each row that is NULL, else 0."""
+    """Return 1 for each row that is NULL and 0 for other rows."""
     if not array.null_count:
         return np.zeros(len(array), np.uint8)
     return 1 - _bits(array, array.buffers()[0])
@@ -391,16 +368,16 @@ def _bits(array: pa.Array, buffer: pa.Buffer) -> Bytes:
     return np.unpackbits(np.frombuffer(buffer, np.uint8), count=end, bitorder="little")[array.offset :]
 
 
-def _number(value: int) -> bytes:
-    """Return a LEB128 number."""
+def _varint(value: int) -> bytes:
+    """Return a number as LEB128."""
     parts = bytearray()
-    while value > 127:  # noqa: PLR2004  what seven bits hold
+    while value > 127:  # noqa: PLR2004  the most in seven bits
         parts.append(value & 127 | 128)
         value >>= 7
     return bytes([*parts, value])
 
 
 def _text(value: str | bytes) -> bytes:
-    """Return a text after its length."""
+    """Return the length of a text and the text."""
     raw = value.encode() if isinstance(value, str) else value
-    return _number(len(raw)) + raw
+    return _varint(len(raw)) + raw

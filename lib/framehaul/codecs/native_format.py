@@ -1,9 +1,9 @@
 """Decoding of ClickHouse's Native format into Arrow record batches with string views, by compiled loops.
 
-Columns are decoded while the server writes the next ones, from memory that is reused: such a read is bound by the
-kernel, which has to find and zero each new page of memory.
+Columns are decoded while the server writes the next ones. Memory is reused, because the kernel would have to zero each
+new page, which takes longer than decoding.
 
-The format: https://clickhouse.com/docs/interfaces/formats/Native, of a SELECT of a table's own columns.
+The format: https://clickhouse.com/docs/interfaces/formats/Native; only SELECTs of a table's own columns are decoded.
 """
 
 from __future__ import annotations
@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from framehaul.codecs.compiled import (
-    TOO_LONG,
-    arrow_array,
-    find_texts,
-    read_varint,
-    uuid_views_of,
-)
+from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
 from framehaul.data.frames import enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +28,7 @@ if TYPE_CHECKING:
 SCRATCH_BYTES = 4 << 20
 """The initial size of the buffer of received bytes."""
 READ_BYTES = 1 << 18
-"""Bytes read at once where the end of a column is not known."""
+"""The bytes that are read at once before the end of a column is known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 
 NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
@@ -49,11 +43,11 @@ class Body(Protocol):
     """A response that can be read into a buffer."""
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a part of the buffer and return its length; 0 at the end."""
+        """Fill the start of the buffer and return the number of bytes, 0 at the end."""
 
 
 def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Return all blocks of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
+    """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
 
     Raises ValueError, with the position, if the body ends inside a block, has other columns, is damaged, or has text
     that is not UTF-8.
@@ -63,7 +57,7 @@ def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa
 
 
 def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the blocks of a body, decoded one at a time. Raises as `read_native` does."""
+    """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
     source, rows = Source(body), 0
     while not source.at_end():
@@ -75,8 +69,8 @@ def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.Reco
         rows += sum(batch.num_rows for batch in block)
 
 
-def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> list[pa.RecordBatch]:
-    """Return the next block, empty if it has no rows; errors count rows from `first_row`.
+def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> list[pa.RecordBatch]:
+    """Return the next block as a batch, or no batch if it has no rows; errors count rows from `first_row`.
 
     Raises ValueError for other columns, an incomplete block, or damage.
     """
@@ -94,10 +88,10 @@ def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int =
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)] if rows else []
 
 
-def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *, plain: bool = False) -> pa.Array:
-    """Return a column of a block, text and bytes `plain` or as views; errors count rows from `first_row`.
+def read_column(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
+    """Return a column of a block, with text and bytes `plain` or as views; errors count rows from `first_row`.
 
-    Raises ValueError if the body ends inside it, and for text that is not UTF-8.
+    Raises ValueError if the body ends inside it, for text that is not UTF-8 and for numbers out of range.
     """
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row)
@@ -123,7 +117,10 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
             buffers = [source.take(arrow.bit_width // 8 * rows).copy()]
-    return checked(arrow_array(arrow, rows, validity, buffers), column)
+    array = arrow_array(arrow, rows, validity, buffers)
+    if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # too many digits, or longer than a day
+        array.validate(full=True)
+    return array
 
 
 def read_texts(
@@ -133,22 +130,15 @@ def read_texts(
     data, starts, lengths = source.texts(rows)
     if null is not None:
         lengths[null] = -1  # the values at NULL are arbitrary
-    buffers, invalid = (joined if plain else views_of)(data, starts, lengths)
+    buffers, invalid = views_of(data, starts, lengths, plain=plain)
     if len(invalid) and column.type is not ColumnType.BYTES:
         start, row = starts[invalid[0]], int(invalid[0])
         raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())
     return buffers
 
 
-def checked(array: pa.Array, column: Column) -> pa.Array:
-    """Return the array. Raises ArrowInvalid, a ValueError, for numbers out of the range of the column's type."""
-    if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # of more digits, or than a day
-        array.validate(full=True)
-    return array
-
-
 def decimals(source: Source, precision: int, rows: int) -> Bytes:
-    """Return decimals in Arrow's 128 bits; ClickHouse stores them in as few bytes as their precision needs.
+    """Return decimals in Arrow's 128 bits; ClickHouse stores 4, 8 or 16 bytes, depending on the precision.
 
     https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError if the body ends inside them.
     """
@@ -160,7 +150,7 @@ def decimals(source: Source, precision: int, rows: int) -> Bytes:
     return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
 
 
-def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 0) -> pa.Array:
+def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -> pa.Array:
     """Return a LowCardinality column as text. Raises ValueError as `read_column` does."""
     version, flags, size = source.take(24).view("<u8").tolist()
     kind = flags & INDEX_TYPE
@@ -177,13 +167,13 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 
     if len(invalid) and column.type is ColumnType.TEXT and (used := np.isin(indexes, invalid)).any():
         row = int(np.argmax(used))
         raise NotTextError(column.name, first_row + row, values[int(np.searchsorted(invalid, indexes[row]))])
-    # The first key of a nullable column stands for NULL.
+    # The first key of a nullable column represents NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
     return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:
-    """Return an enum's column as text; the server sends numbers, from 1 on.
+    """Return a column of an enum as text; the server sends numbers that begin with 1.
 
     Raises ValueError for an unknown number, and if the body ends inside the column.
     """
@@ -195,20 +185,20 @@ def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_]
         raise ValueError(f"column {column.name} came with the number {numbers[wrong][0] + 1} of {len(texts)} texts")
     lengths = np.array([len(text) for text in texts], np.int32)
     data = np.frombuffer(b"".join(texts) + SLACK, np.uint8)
-    (views, held), _ = views_of(data, (np.cumsum(lengths) - lengths).astype(np.int32), lengths)
+    (views, long_texts), _ = views_of(data, (np.cumsum(lengths) - lengths).astype(np.int32), lengths)
     validity = None if null is None else np.packbits(~null, bitorder="little")
-    return arrow_array(column.arrow_view, rows, validity, [views[numbers], held])
+    return arrow_array(column.arrow_view, rows, validity, [views[numbers], long_texts])
 
 
 def enum_bytes(column: Column) -> int:
-    """Return the size in bytes of an enum's value."""
+    """Return the size of an enum's value in bytes."""
     return 1 if column.types.clickhouse.startswith("Enum8") else 2
 
 
 class Source:
-    """A reader of a body in pieces, each valid until the next is read.
+    """A reader of a body in pieces, each of which is valid until the next is read.
 
-    It never holds more than twice the received bytes, whatever lengths a damaged body claims.
+    Its buffer is never larger than twice the received bytes, whatever lengths a damaged body claims.
     """
 
     def __init__(self, body: Body) -> None:
@@ -222,7 +212,7 @@ class Source:
         return self._dropped + self._at
 
     def at_end(self) -> bool:
-        """Return whether the body ends here."""
+        """Return whether all of the body has been read."""
         return self._at == self._end and not self._receive(1)
 
     def take(self, length: int) -> Bytes:
@@ -243,30 +233,29 @@ class Source:
         return number
 
     def text(self) -> str:
-        """Return the next text, which its length precedes; invalid UTF-8 is escaped."""
+        """Return the next text, which follows its length; invalid UTF-8 is escaped."""
         return self.take(self.number()).tobytes().decode(errors="backslashreplace")
 
     def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
-        """Return the bytes of the next `count` texts with SLACK after them, and each text's start and length.
+        """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length.
 
         Raises ValueError for more bytes than offsets can address.
         """
-        self._have(count)  # each has a length of at least one byte
+        self._have(count)  # each length takes at least one byte
         starts, lengths = np.empty((2, count), np.int32)
         done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
         while done < count and not wrong:
             self._more(1)
             done, size, wrong = find_texts(self._data[self._at : self._end], size, starts, lengths, done)
+        self._at += size
         if wrong or size > MOST_BYTES:
-            self._at += size
             raise ValueError(
                 f"the texts of a column of a block take more than {MOST_BYTES:,} bytes: ask for smaller blocks"
             )
-        self._at += size
         return self._data[self._at - size : self._at + len(SLACK)], starts, lengths
 
     def _have(self, length: int) -> None:
-        """Receive until `length` bytes are held. Raises ValueError if there are fewer."""
+        """Receive until the buffer holds `length` more bytes. Raises ValueError if there are fewer."""
         while self._end - self._at < length:
             self._more(length - (self._end - self._at))
 
@@ -275,10 +264,10 @@ class Source:
             raise ValueError("the body ends inside a block")
 
     def _receive(self, length: int) -> bool:
-        """Receive some bytes, about `length` or more, after making room; return False at the end."""
+        """Receive up to `length` bytes, or READ_BYTES if that is more; return False at the end."""
         if self._room() < length:
             rest = self._data[self._at : self._end]
-            if 2 * len(rest) > len(self._data) - len(SLACK):  # more than half is held: twice the space
+            if 2 * len(rest) > len(self._data) - len(SLACK):  # more than half of the buffer is used
                 self._data = np.empty(2 * len(self._data), np.uint8)
             self._data[: len(rest)] = rest
             self._dropped += self._at

@@ -1,4 +1,4 @@
-"""Checks that PostgreSQL's jsonb keeps a JSON document unchanged, and Arrow's nested values as such documents.
+"""Conversion of Arrow's nested values to JSON, with checks that PostgreSQL's jsonb stores a document unchanged.
 
 https://www.postgresql.org/docs/18/datatype-json.html
 """
@@ -22,36 +22,35 @@ ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, if its backslash is not itself escaped."""
 FEW_DIGITS = 1_000
 MOST_BEFORE_POINT, MOST_BEHIND_POINT = 131_072, 16_383
-"""The digits of PostgreSQL's `numeric` before and behind the point; numbers in jsonb are of that type."""
+"""The most digits of PostgreSQL's `numeric`, the type of numbers in jsonb, before and after the decimal point."""
 
 
 def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, ValueError] | None:
-    """Return the row and the error of the first document for which `check` raises ValueError; None if there is none."""
-    for row, one in enumerate(column):
-        if one is not None:
+    """Return the row and the error of the first value for which `check` raises ValueError; None if there is none."""
+    for row, value in enumerate(column):
+        if value is not None:
             try:
-                check(one)
+                check(value)
             except ValueError as error:
                 return row, error
     return None
 
 
 def check_document(text: str) -> None:
-    """Raise ValueError for text that is not JSON, or that jsonb refuses or changes: equal keys, -0, U+0000."""
+    """Raise ValueError for text that is not JSON, or that jsonb rejects or changes: equal keys, -0, U+0000."""
     try:
         value = json.loads(
             text, object_pairs_hook=each_key_once, parse_int=digits, parse_float=digits, parse_constant=no_number
         )
     except RecursionError as error:
         raise ValueError("nested too deeply to be read") from error
-    if "\\u" in text:  # only then can it hold U+0000 or a surrogate
-        written = json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair cannot be encoded
-        if ESCAPED_NUL.search(written):
-            raise ValueError("it holds \\u0000, which jsonb does not have: take it out")
+    # Only an escape can be U+0000, or an unpaired surrogate, which cannot be encoded.
+    if "\\u" in text and ESCAPED_NUL.search(json.dumps(value, ensure_ascii=False).encode()):
+        raise ValueError("it holds \\u0000, which jsonb does not have: take it out")
 
 
 def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the object of these pairs; raises ValueError for a repeated key, of which jsonb keeps the last."""
+    """Return the object of these pairs; raises ValueError for a repeated key, because jsonb keeps only the last."""
     each = dict(pairs)
     if len(each) < len(pairs):
         raise ValueError(f"of the keys {', '.join(key for key, _ in pairs)} one is there twice: drop one")
@@ -64,7 +63,7 @@ def no_number(text: str) -> None:
 
 
 def digits(text: str) -> str:
-    """Return a number unchanged; raises ValueError for -0, whose sign jsonb drops, and for too many digits.
+    """Return a number unchanged; raises ValueError for -0, because jsonb drops the sign, and for too many digits.
 
     https://www.postgresql.org/docs/18/datatype-numeric.html
     """
@@ -78,7 +77,7 @@ def digits(text: str) -> str:
 
 
 def with_documents(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content with nested columns as documents; raises ValueError as `documents` does."""
+    """Return the content with nested columns as JSON; raises ValueError as `documents` does."""
     for name in table.columns_of(*NESTED):
         at, values = content.column_names.index(name), content.column(name)
         if pa.types.is_nested(values.type):
@@ -87,13 +86,12 @@ def with_documents(content: pa.Table, table: Table) -> pa.Table:
 
 
 def without_documents(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content with documents as nested columns; raises ValueError for a document that is not of the type."""
+    """Return the content with JSON as nested columns; raises ValueError for a document that is not of the type."""
     for column in table.columns:
         if column.type in NESTED and content.schema.field(column.name).type in TEXTS:
             texts, kind = content.column(column.name).to_pylist(), column.types.arrow
             try:
-                values = [None if text is None else json.loads(text) for text in texts]
-                nested = nested_array(values, kind, texts=True)
+                nested = nested_array([None if text is None else json.loads(text) for text in texts], kind, texts=True)
             except NOT_OF_THE_TYPE as error:
                 raise ValueError(f"column {column.name} holds a document that is no {kind}: {error}") from error
             content = content.set_column(content.column_names.index(column.name), column.name, nested)
@@ -101,9 +99,9 @@ def without_documents(content: pa.Table, table: Table) -> pa.Table:
 
 
 def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return structs, maps and lists as JSON with all fields of a struct; types that JSON lacks are text.
+    """Return structs, maps and lists as JSON with all fields of a struct; types that JSON lacks become text.
 
-    Raises ValueError, naming column and row, for values that jsonb refuses or changes, such as NaN and repeated keys.
+    Raises ValueError, naming column and row, for values that jsonb rejects or changes, such as NaN and repeated keys.
     """
     texts = list[str | None]()
     for row, value in enumerate(values):
@@ -115,7 +113,7 @@ def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def document(value: pa.Scalar) -> str | None:
-    """Return a struct, a map or a list as JSON; raises ValueError for values that jsonb refuses or changes."""
+    """Return a struct, a map or a list as JSON; raises ValueError for values that jsonb rejects or changes."""
     if not value.is_valid:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Bitwise comparison of columns, whatever dtypes a technique returned, and the description of a difference."""
+"""Bitwise comparison of columns in any dtypes, and the description of a difference."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TIMESTAMP = (
 )
 SHOWN_CHARACTERS = 40
 DAY_NANOSECONDS = 86_400 * 10**9
-WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
-"""Types in which different texts may be the same value."""
+SEVERAL_SPELLINGS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
+"""Kinds in which different texts may be the same value."""
 EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """A decimal context without limits."""
 
 
 class Difference(NamedTuple):
-    """The first value that differs from what was sent."""
+    """The first value that differs from the value that was sent."""
 
     column: str
     row: int
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """The change in one short line: `NULL became 0`; with the types where the values look alike."""
+        """The change in one short line, such as `NULL became 0`, with the types if the values look alike."""
         sent, received = _shown(self.sent), _shown(self.received)
         kinds = [type(self.sent).__name__, type(self.received).__name__]
         if sent == received and kinds[0] != kinds[1]:
@@ -65,8 +65,8 @@ class Difference(NamedTuple):
 class Content:
     """The columns of a table, in the dtypes in which they are compared.
 
-    `frame` holds each value in the dtype of its column's type, timestamps in UTC. `misfits` holds, by column and row,
-    the values that are not of the type; they are NULL in the frame.
+    `frame` holds each value in the dtype of its column's type, timestamps in UTC. `misfits` holds the values of other
+    types by column and row; they are NULL in the frame.
     """
 
     def __init__(self, frame: pl.DataFrame, misfits: Mapping[str, Mapping[int, object]]) -> None:
@@ -77,35 +77,36 @@ class Content:
 
     @cached_property
     def fingerprint(self) -> int:
-        """The `content_fingerprint` of the frame; that of the sent content is needed again and again."""
+        """The `content_fingerprint` of the frame, cached because each comparison needs it."""
         return content_fingerprint(self.frame)
 
     def value(self, column: str, row: int) -> object:
-        """Return a Python value; a timestamp or date as a type of ours, which any year fits."""
+        """Return a Python value; timestamps and dates get types that hold any year."""
         return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
 
     def only(self, column: str) -> Content:
-        """Return one column as content of its own."""
+        """Return the content with a single column."""
         return Content(self.frame.select(column), {column: self.misfits.get(column, {})})
 
     def in_order(self, key: Sequence[str]) -> Content:
-        """Return the rows sorted by a key; without a key, in an order that depends on their values alone."""
-        if key and not self.misfits:
-            return Content(self.frame.sort(key), {})
+        """Return the rows sorted by a key; without a key, in an order that depends only on their values."""
         rows = self.frame.select(pl.arg_sort_by(key)).to_series() if key else _hashes(self.frame).arg_sort()
-        misfits = {name: {at: values[row] for at, row in enumerate(rows) if row in values}
-               for name, values in self.misfits.items()}  # fmt: skip
+        misfits = {
+            name: {at: values[row] for at, row in enumerate(rows) if row in values}
+            for name, values in self.misfits.items()
+        }
         return Content(self.frame[rows], misfits)
 
 
 def content_of(
     received: pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch, columns: Iterable[Column], *, nan_is_null: bool
 ) -> Content:
-    """Return received columns in the dtypes in which they are compared, where a dtype represents the same values.
+    """Return received columns in the dtypes in which they are compared.
 
-    A UUID may be its 16 bytes, a date its ISO text or the midnight it begins with, an integer a whole float. JSON is
-    the document: white space and the order of keys are ignored, digits and repeated keys are not. pandas often has one
-    representation of NaN and NULL: with `nan_is_null` it is NULL in nullable columns.
+    Other dtypes may represent the same values: a UUID may be 16 bytes, a date may be text or midnight, an integer may
+    be a whole float. JSON documents are compared without white space and the order of keys, but with all digits and
+    repeated keys. pandas often has one representation of NaN and NULL: with `nan_is_null` it is NULL in nullable
+    columns.
     """
     converted = {
         column.name: _values(received[column.name], column, nan_is_null=nan_is_null and column.nullable)
@@ -116,14 +117,14 @@ def content_of(
 
 
 def other_shape(names: Sequence[str], rows: int, sent_names: Sequence[str], sent_rows: int) -> str | None:
-    """Return how names or order of columns, or the number of rows, differ from what was sent; None if they do not."""
+    """Return a description of different column names, another order or number of rows; None if all are equal."""
     if list(names) != list(sent_names):
         return f"columns are {', '.join(map(str, names))}"
     return None if rows == sent_rows else f"{rows} rows instead of {sent_rows}"
 
 
 def first_difference(sent: Content, received: Content) -> Difference | None:
-    """Return the first difference, column by column, between the same number of rows in the same order."""
+    """Return the first difference, by column, between contents with the same number of rows in the same order."""
     for name in sent.frame.columns:
         differs = _bits(sent.frame[name]).ne_missing(_bits(received.frame[name]))
         rows = {*sent.misfits.get(name, ()), *received.misfits.get(name, ())}
@@ -136,12 +137,12 @@ def first_difference(sent: Content, received: Content) -> Difference | None:
 
 
 def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]) -> str | None:
-    """Return the difference if the order of rows is ignored: a misfit, or the columns that differ; None if equal."""
-    for name, values in received.misfits.items():
+    """Return a description of a misfit or of the columns that differ in any order of rows; None if equal."""
+    if received.misfits and not sent.misfits:
+        name, values = next(iter(received.misfits.items()))
         row, value = next(iter(values.items()))
-        if not sent.misfits:
-            return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
-    # Sorting takes longer than everything else: rows may arrive in the order sent, or have the same fingerprint.
+        return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
+    # Sorting takes longest, and is not needed for rows in the order sent or with the same fingerprint.
     if first_difference(sent, received) is None:
         return None
     whole = not (sent.misfits or received.misfits) and sent.frame.schema == received.frame.schema
@@ -150,24 +151,24 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:
         return None
-    # Without a key one wrong value moves its whole row: each column is compared by itself.
+    # Without a key, one wrong value moves its whole row. Therefore each column is sorted and compared separately.
     columns = [(sent.only(name), received.only(name)) for name in sent.frame.columns]
     pairs = columns if key else [(left.in_order(()), right.in_order(())) for left, right in columns]
     return differs_in(first.column for left, right in pairs if (first := first_difference(left, right)))
 
 
 def differs_in(columns: Iterable[str]) -> str:
-    """Return the description of a difference in these columns; without any, values were combined into other rows."""
+    """Return the description of a difference in these columns, or, without columns, in how rows combine values."""
     return f"content differs in {', '.join(columns) or 'how values are combined into rows'}"
 
 
 def content_fingerprint(*frames: pl.DataFrame) -> int:
-    """Return a sum over rows: the same for the same rows in any order and in any number of frames."""
+    """Return a sum over rows, which is the same for the same rows in any order and in any number of frames."""
     return sum(int(_hashes(frame).to_numpy().sum(dtype=np.uint64)) for frame in frames) % 2**64
 
 
 def same(left: object, right: object) -> bool:
-    """Return whether two Python values are equal and of one type: True is not 1, nor is 1 the float 1.0."""
+    """Return whether two Python values are equal and of the same type: True, 1 and 1.0 differ."""
     return type(left) is type(right) and left == right
 
 
@@ -176,7 +177,7 @@ def _hashes(frame: pl.DataFrame) -> pl.Series:
 
 
 def _bits(values: pl.Series) -> pl.Series:
-    """Return floats as their bits, which distinguish -0.0 from 0.0; NaN is NaN whatever its payload."""
+    """Return floats as their bits, which distinguish -0.0 from 0.0; all NaN have the same bits."""
     if isinstance(values.dtype, pl.List):
         inner: Any = values.dtype.inner
         bits = BITS.get(type(inner))
@@ -215,11 +216,11 @@ def _shown(value: object) -> str:
 
 
 def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
-    """Return a column in the dtype of its type, and by row the values that are not of the type."""
+    """Return a column in the dtype of its type, and the values of other types by row."""
     if column.type in NESTED:
         return _nested(values, column)
     if isinstance(values, pd.Series) and values.dtype != object:
-        # NaN is a value of a float column and a missing value elsewhere: pandas has no other there.
+        # NaN is a value in columns of floats, and pandas' missing value in any other.
         values = pa.array(values, from_pandas=nan_is_null or column.type not in FLOATS)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = pl.Series(values=values)
@@ -231,7 +232,7 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
 
 
 def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
-    """Return `_values` of Python objects, which are converted together with others of the same Python type."""
+    """Return `_values` of Python objects; objects of the same Python type are converted together."""
     if column.type in ARRAYS:
         return _of_lists(values, column)
     typed = pl.repeat(None, len(values), dtype=_dtype(column), eager=True)
@@ -256,37 +257,37 @@ def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
     """Return the rows of each Python type without missing values; NaN is missing unless `has_nan`."""
     kinds = {*map(type, values)}
     if len(kinds) == 1 and not issubclass(next(iter(kinds)), (NoneType, type(pd.NaT), type(pd.NA), float)):
-        return [[*range(len(values))]]  # usual, and inspecting each value takes as long as converting them
-    found = defaultdict[type, list[int]](list)
+        return [[*range(len(values))]]  # the usual case, in which inspecting values takes as long as converting them
+    rows = defaultdict[type, list[int]](list)
     for row, value in enumerate(values):
-        nan = isinstance(value, float) and value != value  # noqa: PLR0124
-        if not (value is None or value is pd.NaT or value is pd.NA or (nan and not has_nan)):
-            found[type(value)].append(row)
-    return list(found.values())
+        if not _is_missing(value) or (has_nan and isinstance(value, float)):
+            rows[type(value)].append(row)
+    return list(rows.values())
 
 
 def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, object]]:
     """Return `_values` of Python objects in a column of lists."""
     lists = [value if isinstance(value, list | tuple | np.ndarray) else None for value in values]
     flat = [each for value in lists if value is not None for each in value]
-    typed, wrong = _of_objects(flat, column.element, nan_is_null=False)
     counts = [0 if value is None else len(value) for value in lists]
-    rows = {int(row) for row in np.repeat(np.arange(len(values)), counts)[[*wrong]]} if wrong else set()
-    rows |= {row for row, value in enumerate(values)
-             if lists[row] is None and not (value is None or value is pd.NA or value != value)}  # fmt: skip  # noqa: PLR0124
-    missing = [value is None or row in rows for row, value in enumerate(lists)]
-    return _grouped(typed, counts, missing, _dtype(column)), {row: values[row] for row in rows}
+    typed, rows = _grouped(flat, counts, [value is None for value in lists], column)
+    rows |= {row for row, value in enumerate(values) if lists[row] is None and not _is_missing(value)}
+    return typed, {row: values[row] for row in rows}
 
 
-def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
-    """Return the values as lists of these lengths, NULL where one is missing."""
-    offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
-    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing, pa.bool_()))
-    return pl.Series(values=lists).cast(wanted)
+def _grouped(values: Any, counts: Any, missing: Any, column: Column) -> tuple[pl.Series, set[int]]:
+    """Return the values as lists of these lengths, and the rows with a value of another type; these lists are NULL."""
+    typed, misfits = _values(values, column.element, nan_is_null=False)
+    lengths, is_null = np.array(counts, np.int64), np.array(missing, np.bool_)
+    rows = np.repeat(np.arange(len(lengths)), lengths)[np.array([*misfits], np.int64)]
+    is_null[rows] = True
+    offsets = pa.array(np.append(0, np.cumsum(lengths)))
+    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(is_null))
+    return pl.Series(values=lists).cast(_dtype(column)), {*rows.tolist()}
 
 
 def _series(values: list[Any], column: Column) -> pl.Series:
-    """Return Python objects of one type, none missing, as a series; raises as Polars and Arrow do if they cannot."""
+    """Return Python objects of one type, none missing, as a series; raises the errors of Polars and Arrow."""
     match values[0]:
         case dict() | list() if column.type is ColumnType.JSON:
             values = [json.dumps(value) for value in values]
@@ -299,10 +300,10 @@ def _series(values: list[Any], column: Column) -> pl.Series:
             return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
         case np.datetime64() | np.timedelta64():
             return pl.Series(np.array(values))
-        case pd.Timestamp():  # has nanoseconds, which Polars would cut off
+        case pd.Timestamp():  # Polars would truncate nanoseconds
             return pl.Series(values=pa.array(pd.Series(values)))
         case dt.date() if not isinstance(values[0], dt.datetime):
-            return pl.Series(values=pa.array(values, pa.date32()))  # in a seventh of the time that Polars takes
+            return pl.Series(values=pa.array(values, pa.date32()))  # seven times as fast as Polars
         case int() if column.type in LONG_NUMBERS:
             values = [str(value) for value in values]
         case bytearray() | memoryview():
@@ -311,16 +312,18 @@ def _series(values: list[Any], column: Column) -> pl.Series:
 
 
 def _typed(series: pl.Series, column: Column) -> pl.Series:
-    """Return the values in the dtype of the column's type, NULL where a value is not of the type."""
+    """Return the values in the dtype of the column's type, NULL for values of other types."""
     if isinstance(series.dtype, pl.Categorical | pl.Enum):
         series = series.cast(pl.String)
     wanted = _dtype(column)
-    if series.dtype == pl.Null or (series.dtype == wanted and column.innermost.type not in WRITTEN_IN_MANY_WAYS):
+    if series.dtype == pl.Null or (series.dtype == wanted and column.innermost.type not in SEVERAL_SPELLINGS):
         return series.cast(wanted)
-    if column.type in ARRAYS:
-        return _lists(series, column)
+    if column.type in ARRAYS and isinstance(series.dtype, pl.List | pl.Array):
+        series = series.cast(pl.List(series.dtype.inner))
+        flat, counts = series.drop_nulls().list.explode(empty_as_null=False), series.list.len().fill_null(0).to_numpy()
+        return _grouped(flat, counts, series.is_null().to_numpy(), column)[0]
     convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
-    typed = convert(series, wanted)
+    typed = None if column.type in ARRAYS else convert(series, wanted)
     return pl.repeat(None, len(series), dtype=wanted, eager=True) if typed is None else typed
 
 
@@ -333,26 +336,10 @@ def _dtype(column: Column) -> pl.DataType:
     return pl.Datetime(wanted.time_unit) if isinstance(wanted, pl.Datetime) else wanted
 
 
-def _lists(series: pl.Series, column: Column) -> pl.Series:
-    """Return the lists with each element in the dtype of its type, NULL where an element is not of the type."""
-    wanted, element = _dtype(column), column.element
-    if isinstance(series.dtype, pl.Array):
-        series = series.cast(pl.List(series.dtype.inner))
-    if not isinstance(series.dtype, pl.List):
-        return pl.repeat(None, len(series), dtype=wanted, eager=True)
-    values = series.drop_nulls().list.explode(empty_as_null=False)
-    typed = _typed(values, element)
-    counts = series.list.len().fill_null(0).to_numpy()
-    wrong = (typed.is_null() & values.is_not_null()).arg_true().to_numpy()
-    missing = series.is_null().to_numpy().copy()
-    missing[np.repeat(np.arange(len(series)), counts)[wrong]] = True
-    return _grouped(typed, counts, missing, wanted)
-
-
 def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
-    """Return `_values` of nested values as documents in one spelling, maps in the order of their keys.
+    """Return `_values` of nested values as JSON in one spelling, with the entries of maps sorted by key.
 
-    A value that arrived as a document, or as Python objects, is the same value if nothing of it is dropped.
+    Values may arrive as Arrow's nested types, as JSON, or as Python objects.
     """
     kind = column.types.arrow
     if isinstance(values, pl.Series) and values.dtype != pl.Object:
@@ -360,12 +347,12 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        if _is_alike(values.type, kind):
-            return _compared(values.cast(kind)), {}
+        if _is_castable(values.type, kind):
+            return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
     objects = [*values]
     try:
-        return _compared(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
+        return _as_documents(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
     except NOT_OF_THE_TYPE:
         made, misfits = list[pa.Array](), dict[int, object]()
     for row, value in enumerate(objects):
@@ -374,68 +361,59 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
         except NOT_OF_THE_TYPE:
             misfits[row] = value
             made.append(pa.nulls(1, kind))
-    return _compared(pa.concat_arrays(made)), misfits
+    return _as_documents(pa.concat_arrays(made)), misfits
 
 
 def _parsed(value: Any) -> Any:
-    """Return a document's value, objects as pairs; None for NA and NaN; any other value as it is."""
-    if value is pd.NA or (isinstance(value, float) and value != value):  # noqa: PLR0124
-        return None
+    """Return the value of JSON, with objects as pairs; None for NA and NaN; any other value unchanged."""
     if isinstance(value, str | bytes):
         return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
-    return value
+    return None if _is_missing(value) else value
 
 
-def _is_alike(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+
+
+def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether two types differ only in the layout of text and lists, which Arrow casts without loss."""
-    if pa.types.is_map(kind) or pa.types.is_struct(kind):
-        return (
-            found.id == kind.id
-            and found.num_fields == kind.num_fields
-            and all(
-                one.name == other.name and _is_alike(one.type, other.type)
-                for one, other in zip(_fields(found), _fields(kind), strict=True)
-            )
-        )
+    if pa.types.is_struct(kind):
+        alike = pa.types.is_struct(found) and [field.name for field in found] == [field.name for field in kind]
+        return alike and all(_is_castable(found.field(at).type, kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        alike = pa.types.is_map(found) and _is_castable(found.key_type, kind.key_type)
+        return alike and _is_castable(found.item_type, kind.item_type)
     if pa.types.is_list(kind):
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _is_alike(found.value_type, kind.value_type)
+        return is_list and _is_castable(found.value_type, kind.value_type)
     return bool(found == kind) or (kind == pa.string() and found == pa.large_string())
 
 
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    if pa.types.is_map(kind):
-        return [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
-    return [kind.field(at) for at in range(kind.num_fields)]
-
-
-def _compared(values: pa.Array | pa.ChunkedArray) -> pl.Series:
-    """Return nested values as documents: the same text if and only if they are the same value, to the bit."""
+def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
+    """Return nested values as JSON that is the same text if and only if the value is the same, to the bit."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    frame = pl.DataFrame([pl.Series("value", values=_spelled(array))])
-    documents = frame.select(
-        pl.struct("value").struct.json_encode().str.strip_prefix('{"value":').str.head(-1)
-    ).to_series()
-    return _where(pl.Series(values=array.is_valid()), documents)
+    frame = pl.DataFrame([pl.Series("value", values=_json_values(array))])
+    document = pl.struct("value").struct.json_encode().str.strip_prefix('{"value":').str.head(-1)
+    return _where(pl.Series(values=array.is_valid()), frame.select(document).to_series())
 
 
-def _spelled(array: pa.Array) -> pa.Array:
-    """Return the array with values that JSON lacks, or rounds, as text, and the entries of maps sorted."""
+def _json_values(array: pa.Array) -> pa.Array:
+    """Return the array with the entries of maps sorted, and with text for values that JSON lacks or rounds."""
     kind, missing = array.type, array.is_null()
     if pa.types.is_struct(kind):
-        names = [kind.field(at).name for at in range(kind.num_fields)]
-        return pa.StructArray.from_arrays([_spelled(each) for each in array.flatten()], names, mask=missing)
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays([_json_values(each) for each in array.flatten()], names, mask=missing)
     if pa.types.is_nested(kind):
         counts, inner = _entries(array) if pa.types.is_map(kind) else (pc.list_value_length(array), array.flatten())
         offsets = np.append(0, np.cumsum(pc.if_else(missing, 0, counts).to_numpy(zero_copy_only=False)))
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _spelled(inner), mask=missing)
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _json_values(inner), mask=missing)
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), "nan", array.cast(pa.string()))
     return array if pa.types.is_integer(kind) or kind == pa.bool_() else array.cast(pa.large_string())
 
 
 def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Return the number of entries of each map, and all entries, sorted by key within their map."""
+    """Return the number of entries of each map, and all entries, sorted by key within each map."""
     starts, ends = (np.asarray(each, np.int64) for each in (maps.offsets[:-1], maps.offsets[1:]))
     counts = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, ends - starts)
     rows = np.repeat(np.arange(len(maps)), counts)
@@ -446,7 +424,7 @@ def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
-    """Return the values in another dtype, NULL where casting back gives another value."""
+    """Return the values in another dtype, NULL if casting back returns another value."""
     cast = series.cast(wanted, strict=False)
     return _where(cast.cast(series.dtype, strict=False) == series, cast)
 
@@ -457,7 +435,7 @@ def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
 
 def _numbers(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     if wanted.is_float() and series.dtype.is_float():
-        # A technique may return a Float32 with the digits of a Float64, or as the number nearest to its text.
+        # A Float32 may arrive as a Float64: its exact value, or the number nearest to its text.
         return series.cast(wanted) if wanted == pl.Float32 else None
     taken = series.dtype.is_integer() or (series.dtype.is_numeric() and wanted.is_integer())
     return _lossless(series, wanted) if taken else None
@@ -471,9 +449,8 @@ def _booleans(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 def _decimals(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     assert isinstance(wanted, pl.Decimal)
-    if series.dtype.is_float():  # its binary value: 0.1 is not a tenth
-        texts = [None if value is None else f"{Decimal(value):f}" for value in series]
-        series = pl.Series(texts, dtype=pl.String)
+    if series.dtype.is_float():  # their exact binary value: the float 0.1 is not a tenth
+        series = _texts_of(series, lambda value: f"{Decimal(value):f}")
     if series.dtype == pl.String:
         return _of_text(series, wanted)
     return _lossless(series, wanted) if series.dtype.is_numeric() else None
@@ -489,21 +466,26 @@ def _texts(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
         return None
     try:
         return series.cast(pl.String)
-    except pl.exceptions.ComputeError:  # one value that is not UTF-8 fails all of them
-        return pl.Series([_decoded(value) for value in series], dtype=pl.String)
+    except pl.exceptions.ComputeError:  # at least one value is not UTF-8
+        return _texts_of(series, bytes.decode)
 
 
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+def _texts_of(values: pl.Series, text_of: Callable[[Any], str | None]) -> pl.Series:
+    """Return the texts that a function makes of the values, NULL if it raises ValueError."""
+
+    def text_or_none(value: Any) -> str | None:
+        try:
+            return None if value is None else text_of(value)
+        except ValueError:
+            return None
+
+    return pl.Series([text_or_none(value) for value in values], dtype=pl.String)
 
 
 def _bytes(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
     if series.dtype != pl.String:
         return None
-    # If all values are in PostgreSQL's text form of bytes: a single one may be what was sent.
+    # All values have to be in PostgreSQL's text form of bytes, because single values may be sent like that.
     return series.str.slice(2).str.decode("hex") if series.str.contains(HEX).all() else series.cast(pl.Binary)
 
 
@@ -516,34 +498,25 @@ def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
 def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
     if isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
-        series = series.ext.storage()  # text, as in a column without Arrow's name for it
+        series = series.ext.storage()
     texts = _texts(series, wanted) if series.dtype == pl.Binary else series
-    if texts is None or texts.dtype != pl.String:
-        return None
-    return pl.Series([None if text is None else _document(text) for text in texts], dtype=pl.String)
+    return None if texts is None or texts.dtype != pl.String else _texts_of(texts, _document)
 
 
 class _Pairs(list[tuple[str, Any]]):
     """The keys and values of a JSON object."""
 
 
-def _document(text: str) -> str | None:
-    try:
-        value = json.loads(
-            text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=no_number
-        )
-    except ValueError:
-        return None
-    return _written(value)
-
-
 class _Sign(str):
     """Punctuation between the values of a document."""
 
 
-def _written(document: Any) -> str:
-    """Return a document's spelling, without recursion: documents may be nested deeper than Python's stack."""
-    written, left = list[str](), [document]
+def _document(text: str) -> str:
+    """Return JSON in one spelling, without recursion: documents may be nested deeper than Python's stack."""
+    value: Any = json.loads(
+        text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=no_number
+    )
+    written, left = list[str](), [value]
     while left:
         match left.pop():
             case _Sign(between):
@@ -568,12 +541,11 @@ def _written(document: Any) -> str:
 
 def _wide(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
     """Return numbers of any length in one spelling: zero has no sign, and trailing zeros are dropped."""
-    if series.dtype.is_float():  # its binary value
-        texts = [f"{Decimal(value):f}" if value is not None and math.isfinite(value) else value for value in series]
-        series = pl.Series([None if text is None else str(text) for text in texts], dtype=pl.String)
+    if series.dtype.is_float():  # their exact binary value
+        series = _texts_of(series, lambda value: f"{Decimal(value):f}")
     if not (series.dtype.is_numeric() or series.dtype == pl.String):
         return None
-    return pl.Series([None if text is None else _decimal(text) for text in series.cast(pl.String)], dtype=pl.String)
+    return _texts_of(series.cast(pl.String), _decimal)
 
 
 def _decimal(text: str) -> str | None:
@@ -583,17 +555,12 @@ def _decimal(text: str) -> str | None:
 
 
 def _addresses(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    """Return addresses in one spelling; a network of a single address is that address."""
-    if series.dtype != pl.String:
-        return None
-    return pl.Series([None if text is None else _address(text) for text in series], dtype=pl.String)
+    """Return addresses in one spelling, without the prefix length of a network of a single address."""
+    return _texts_of(series, _address) if series.dtype == pl.String else None
 
 
-def _address(text: str) -> str | None:
-    try:
-        address = ip_interface(text)
-    except ValueError:
-        return None
+def _address(text: str) -> str:
+    address = ip_interface(text)
     return str(address.ip if address.network.prefixlen == address.max_prefixlen else address)
 
 
@@ -622,13 +589,13 @@ def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 
 def _timestamps(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Return timestamps from text, or in another unit if nothing is cut off; without a zone they are in UTC."""
+    """Return timestamps from text, or from another unit if no digits are lost; without a zone they are in UTC."""
     assert isinstance(wanted, pl.Datetime)
     if series.dtype == pl.String:
         parts = series.str.extract_groups(TIMESTAMP).struct.unnest()
         clock = parts["day"] + "T" + parts["clock"] + "." + parts["fraction"].fill_null("").str.pad_end(9, "0")
         offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
-        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # whose range is larger
+        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # a larger range
         moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
         whole = parts["fraction"].fill_null("").str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
         series = _where(whole, moments)
@@ -645,4 +612,4 @@ _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | Non
     ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
     ColumnType.DURATION: _durations, **dict.fromkeys(LONG_NUMBERS, _wide),
 }  # fmt: skip
-"""Conversions from other dtypes that may represent a value; the default compares numbers."""
+"""Conversions from other dtypes that may represent a value; the default converts numbers."""

@@ -1,4 +1,4 @@
-"""Conversions between Arrow and dataframes, and checks of their values, without a Python object per value."""
+"""Conversions between Arrow and dataframes, with checks of their values, without a Python object per value."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place
+from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place, words_of_eight
 
 BATCH_ROWS = 65_536
-"""Default rows per record batch: large enough to amortise the cost of a batch, small enough for caches."""
+"""Default rows per record batch: enough to amortise the cost of a batch, few enough for a CPU cache."""
 UUID_BYTES = 16
 UUIDS = pd.ArrowDtype(pa.uuid())
 """The pandas dtype of Arrow's extension type for UUIDs."""
@@ -31,10 +31,10 @@ UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_4
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
-    """Return the frame with its columns, matched by name, in the table's order; unchanged if they are.
+    """Return the frame with its columns in the table's order, matched by name.
 
     Raises ValueError with the names of columns that are missing, unknown or repeated, for columns of several levels,
-    and for an unknown field of Arrow's structs; TypeError for a lazy frame and for anything but a dataframe.
+    and for an unknown field of Arrow's structs. Raises TypeError for a lazy frame and for anything but a dataframe.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
@@ -46,11 +46,13 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
             "them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
         )
     wanted = table.column_names
-    columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
     if isinstance(frame, pa.Table | pa.RecordBatch):
+        columns = frame.schema.names
         for column in table.columns:
             if columns.count(column.name) == 1:
                 check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
+    else:
+        columns = list(frame.columns)
     if columns == wanted:
         return frame
     wrong = {
@@ -65,22 +67,19 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
 
 
 def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the rows in the order of ClickHouse's sorting key, which orders UUIDs by their second half.
+    """Return the rows sorted by ClickHouse's sorting key, which orders UUIDs by their second half.
 
     https://clickhouse.com/docs/sql-reference/data-types/uuid
     """
-    uuids, keys = table.columns_of(ColumnType.UUID), list[pl.Expr]()
+    keys = list[pl.Expr]()
     for name in table.clickhouse_order:
-        if name in uuids:
-            text = pl.col(name).str.to_lowercase()
-            keys += [text.str.slice(19), text]  # the first half decides between equal second halves
-        else:
-            keys.append(pl.col(name))
+        text = pl.col(name).str.to_lowercase()
+        keys += [text.str.slice(19), text] if name in table.columns_of(ColumnType.UUID) else [pl.col(name)]
     return frame.sort(keys)
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
-    """Return a pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
+    """Return a pandas frame as an Arrow table in `table.arrow_schema`; pandas 3 already stores text as Arrow.
 
     Raises ValueError for columns that differ from the table's, for a value that does not fit its column, for NULL in a
     column that is not nullable, and for text that is not UTF-8.
@@ -99,34 +98,34 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
                 texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
                 converted[column.name] = pd.Series(texts, values.index, dtype="str")
         content = pa.Table.from_pandas(frame.assign(**converted), schema=table.arrow_schema, preserve_index=False)
-    except UnicodeEncodeError as error:  # whose message does not name column and row
-        raise surrogate_in(frame) from error
+    except UnicodeEncodeError as error:  # its message does not name column and row
+        raise surrogate_error(frame) from error
     for column in table.columns:
         stored = content.column(column.name)
-        if (given := given_otherwise(frame[column.name], column)) is not None:
+        if (given := _maybe_rounded(frame[column.name], column)) is not None:
             check_kept(given, pl.Series(values=stored))
         check_forms(stored, column)
     return validated(content)
 
 
 def _is_truncated(values: pd.Series[Any], column: Column) -> bool:
-    """Return whether the values are objects of a type that Arrow truncates silently; `ROUNDED` is checked elsewhere."""
+    """Return whether Arrow would silently truncate objects to the column's type."""
     kind = column.types.arrow
     cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
     return cut and values.dtype == object
 
 
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
-"""Types to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
+"""Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
-def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
-    """Return the values of a pandas column that Arrow may round; None if it has the table's dtype.
+def _maybe_rounded(values: pd.Series[Any], column: Column) -> pl.Series | None:
+    """Return the values of a pandas column if Arrow may round them, else None.
 
     Raises ValueError for objects of different types.
     """
     usual = str(values.dtype) in (column.types.pandas, column.types.pandas_nullable)
-    if usual and column.type is ColumnType.DATE:  # objects, as are timestamps, of which Arrow keeps the date
+    if usual and column.type is ColumnType.DATE:  # objects, among which Arrow truncates timestamps to dates
         check_midnights(values)
     if usual or column.type not in ROUNDED:
         return None
@@ -138,21 +137,20 @@ def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
 
 def check_midnights(values: pd.Series[Any]) -> None:
     """Raise ValueError for a timestamp among dates that is not midnight."""
-    if not any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
-        return
-    for row, value in enumerate(values):
-        if isinstance(value, dt.datetime) and not pd.isna(value) and value.time() != dt.time():
-            raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
+    if any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
+        for row, value in enumerate(values):
+            if isinstance(value, dt.datetime) and not pd.isna(value) and value.time() != dt.time():
+                raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
 
 
 def in_polars(values: pa.ChunkedArray, name: str) -> pl.Series:
-    """Return the values as a series; lists of one size as lists: Polars 2.1.0 fails to slice them with NULL."""
+    """Return the values as a series, arrays as lists: Polars 2.1.0 fails to slice arrays that hold NULL."""
     fixed = pa.types.is_fixed_size_list(values.type)
     return pl.Series(name, values.cast(pa.list_(values.type.value_type)) if fixed else values)
 
 
 def check_kept(given: pl.Series, stored: pl.Series) -> None:
-    """Raise ValueError for a value that its conversion to the stored dtype changed."""
+    """Raise ValueError if the conversion to the stored dtype changed a value."""
     if given.dtype in (stored.dtype, pl.Null):
         return
     try:
@@ -167,33 +165,6 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
         raise ValueError(f"column {given.name} holds {given.dtype} values that {stored.dtype} does not have")
 
 
-def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text that is not of the column's enum, in lists as well, nor an address or long number."""
-    if column.type in ARRAYS:
-        check_forms(pc.list_flatten(values), column.element)
-    check_enum(values, column)
-    check_wide(values, column)
-    check_addresses(values, column)
-
-
-def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text that is not a value of the column's enum; other columns pass."""
-    if column.type is ColumnType.ENUM:
-        texts = values.cast(pa.string())
-        unknown = texts.filter(pc.invert(pc.is_in(texts, pa.array([*enum_values(column), None]))))
-        if len(unknown):
-            said = unknown[0].as_py()
-            raise ValueError(f"column {column.name} is an enum that does not have {said!r}: add it to its values")
-
-
-def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text that is not a number of the column's type; other columns pass."""
-    if column.type in LONG_NUMBERS:
-        for row, text in enumerate(values.to_pylist()):
-            if text is not None and not is_wide(text, column):
-                raise ValueError(f"column {column.name}, row {row:,}: {text!r} is no {column.types.clickhouse}")
-
-
 BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 ADDRESSES = {
     ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$",
@@ -202,20 +173,37 @@ ADDRESSES = {
 """Patterns of addresses; the servers validate IPv6 further."""
 
 
-def check_addresses(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text that is not an address of the column's version; other columns pass.
+def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raise ValueError for text, in lists as well, that is not a value of its enum, an address or a long number.
 
-    Servers and drivers drop the length of a network, turn an IPv4 into an IPv6, or empty text into 0.0.0.0.
+    Servers and drivers drop the prefix length of a network, turn an IPv4 into an IPv6, or empty text into 0.0.0.0.
     """
+    if column.type in ARRAYS:
+        check_forms(pc.list_flatten(values), column.element)
+    check_enum(values, column)
+    name, fits = column.type.name, pa.array([], pa.bool_())
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
-        if pc.all(fits).as_py() is False:
-            row = pc.index(fits, False).as_py()
-            raise ValueError(f"column {column.name}, row {row:,}: {values[row].as_py()!r} is no {column.type.name}")
+    elif column.type in LONG_NUMBERS:
+        name, texts = column.types.clickhouse, values.to_pylist()
+        fits = pa.array([None if text is None else _is_number(text, column) for text in texts], pa.bool_())
+    if pc.all(fits).as_py() is False:
+        row = pc.index(fits, False).as_py()
+        raise ValueError(f"column {column.name}, row {row:,}: {values[row].as_py()!r} is no {name}")
 
 
-def is_wide(text: str, column: Column) -> bool:
-    """Return whether the column's type holds the number in a text with every digit."""
+def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raise ValueError for text that is not a value of the column's enum; other kinds of columns pass."""
+    if column.type is ColumnType.ENUM:
+        texts = values.cast(pa.string())
+        unknown = texts.filter(pc.invert(pc.is_in(texts, pa.array([*enum_values(column), None]))))
+        if len(unknown):
+            text = unknown[0].as_py()
+            raise ValueError(f"column {column.name} is an enum that does not have {text!r}: add it to its values")
+
+
+def _is_number(text: str, column: Column) -> bool:
+    """Return whether the text is a number that fits the column's type with every digit."""
     if column.type is ColumnType.WIDE_DECIMAL:
         precision, scale = map(int, re.findall(r"\d+", column.types.clickhouse))
         whole, _, fraction = text.removeprefix("-").partition(".")
@@ -231,8 +219,8 @@ def enum_values(column: Column) -> list[str]:
     return [*kind.categories]
 
 
-def surrogate_in(frame: pd.DataFrame) -> ValueError:
-    """Return an error that names the first half of a surrogate pair, which Python's text may hold and UTF-8 cannot.
+def surrogate_error(frame: pd.DataFrame) -> ValueError:
+    """Return an error that names the first unpaired surrogate, which Python's text may hold but UTF-8 cannot encode.
 
     https://docs.python.org/3/library/codecs.html#error-handlers
     """
@@ -247,13 +235,13 @@ def surrogate_in(frame: pd.DataFrame) -> ValueError:
 
 
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
-    """Return a Polars frame as an Arrow table with plain strings, which every reader supports, not string views.
+    """Return a Polars frame as an Arrow table with plain strings, which every reader supports.
 
     Raises as `conform` does, and ValueError for text that is not UTF-8.
     """
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
-        # Polars has times in nanoseconds, dictionaries for enums, and bytes of any size.
+        # Polars exports times in nanoseconds, enums as dictionaries, and bytes without their size.
         if column.innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
             try:
                 content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
@@ -263,15 +251,15 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
 
 
 def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the frame in the columns and dtypes of `table.polars_schema`; unchanged if it has them.
+    """Return the frame in the columns and dtypes of `table.polars_schema`.
 
-    Raises as `in_table_order` does, and ValueError for a value that does not fit its column and for NULL in a column
+    Raises as `in_table_order` does. Raises ValueError for a value that does not fit its column and for NULL in a column
     that is not nullable: some techniques would silently store another value.
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
         given, wanted = frame[column.name], column.types.polars
-        values = in_form(given, column)
+        values = _normalised(given, column)
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
         if values is not given:
@@ -291,18 +279,17 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def check_microseconds(times: pl.Series) -> None:
-    """Raise ValueError for nanoseconds in times of day, or in lists of them: tables have microseconds."""
+    """Raise ValueError for nanoseconds in times of day, or in lists of times: tables store microseconds."""
     flat = times if times.dtype == pl.Time else times.explode()
     if (flat.to_physical() % 1000 != 0).any():
-        raise ValueError(
-            f"column {times.name} holds times with nanoseconds, and the table has microseconds: round them"
-        )
+        name = times.name
+        raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
 
 
-def in_form(values: pl.Series, column: Column) -> pl.Series:
+def _normalised(values: pl.Series, column: Column) -> pl.Series:
     """Return the values with UUIDs of 16 bytes as text, and structs with all fields in the column's order.
 
-    Raises ValueError for values that are not of the column's enum or byte size, and for unknown fields.
+    Raises ValueError for text that is not a value of the enum, bytes of another size, and unknown fields.
     """
     wanted = column.types.polars
     if column.type is ColumnType.UUID and values.dtype == pl.Binary:
@@ -322,13 +309,12 @@ def in_form(values: pl.Series, column: Column) -> pl.Series:
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
-    """Raise ValueError for a struct's field that the column's type does not have: Arrow's cast would drop it."""
+    """Raise ValueError for a struct's field that the column's type lacks: Arrow's cast would drop it."""
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         for field in found:
             if wanted.get_field_index(field.name) < 0:
-                raise ValueError(
-                    f"column {name} holds structs with a field {field.name!r}, which {wanted} does not have"
-                )
+                more = f"a field {field.name!r}, which {wanted} does not have"
+                raise ValueError(f"column {name} holds structs with {more}")
             check_fields(field.type, wanted.field(field.name).type, name)
     elif pa.types.is_map(found) and pa.types.is_map(wanted):
         check_fields(found.item_type, wanted.item_type, name)
@@ -337,7 +323,7 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
 
 
 def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
-    """Return structs with the wanted fields in order, NULL where missing; raises ValueError for unknown fields."""
+    """Return structs with the wanted fields in order, missing ones as NULL; raises ValueError for unknown fields."""
     found, names = [*values.struct.fields], [field.name for field in wanted.fields]
     if found == names:
         return values
@@ -348,13 +334,12 @@ def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
         column.struct.field(field.name) if field.name in found else pl.lit(None, field.dtype).alias(field.name)
         for field in wanted.fields
     ]
-    return (
-        values.to_frame().select(pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)).to_series()
-    )
+    structs = pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)
+    return values.to_frame().select(structs).to_series()
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
-    """Raise ValueError for text that is not UTF-8, which Polars would write unchecked."""
+    """Raise NotTextError for text that is not UTF-8, which Polars writes without a check."""
     for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
         raw = frame[name].cast(pl.Binary)
         wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
@@ -365,7 +350,7 @@ def check_text(frame: pl.DataFrame, table: Table) -> None:
 def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
     """Return an Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`.
 
-    Raises ValueError for invalid arrays; `valid` skips the check of arrays that are valid by construction.
+    Raises ValueError for invalid arrays; `valid` skips the validation of arrays that are valid by construction.
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     columns: dict[str, Any] = {}
@@ -381,13 +366,13 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
             continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas accepts every layout of text
             values = values.cast(wanted)
-        # Convert through nullable dtypes, so that no integer becomes a float on the way; integers through the column's
-        # own dtype, because pandas 3.1.1 converts Arrow-backed integers through floats (`reproductions`).
+        # Nullable columns are converted through nullable dtypes, because integers would become floats. Integers take
+        # the column's own dtype, because pandas 3.1.1 converts Arrow-backed integers through floats (`reproductions`).
         whole = column.nullable and pa.types.is_integer(wanted)
         backed = (lambda _, column=column: pd.api.types.pandas_dtype(column.pandas_dtype)) if whole else pd.ArrowDtype
         series: Any = values.to_pandas(types_mapper=backed if column.nullable else None)
         if column.pandas_dtype == "object":
-            # numpy's integers have no NULL: lists are Python lists.
+            # Lists become Python lists, because numpy's integers have no NULL.
             objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
             series = pd.Series(objects, dtype=object)
         columns[column.name] = series.astype(column.pandas_dtype)
@@ -398,7 +383,7 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     """Return an Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become text.
 
     Extension types become their storage type, which for ADBC's numeric is text. Raises ValueError for invalid arrays;
-    `valid` skips the check of arrays that are valid by construction.
+    `valid` skips the validation of arrays that are valid by construction.
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
@@ -410,9 +395,9 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
 
 
 def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
-    """Return the storage type of extension types, in nested types as well, whose decimals get 16 bytes.
+    """Return the type with storage types in place of extension types, at any depth.
 
-    Smaller decimals in nested types become a Polars column that panics or holds other numbers when it is used.
+    Decimals in nested types get 16 bytes: from smaller ones Polars makes a column that panics or holds other numbers.
     """
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -424,16 +409,14 @@ def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
         return pa.map_(stored_type(kind.key_type, inside=True), stored_type(kind.item_type, inside=True))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(stored_type(kind.value_type, inside=True), kind.list_size)
-    lists = {pa.types.is_list: pa.list_, pa.types.is_large_list: pa.large_list}
-    make = next((make for fits, make in lists.items() if fits(kind)), None)
-    return make(stored_type(kind.value_type, inside=True)) if make else kind
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(stored_type(kind.value_type, inside=True))
+    return kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
-    """Return the table with columns of bytes, and lists of them, as binary.
-
-    ClickHouse has one type for bytes and text, and exports it as text.
-    """
+    """Return the table with bytes, and lists of bytes, as binary: ClickHouse exports its String as text."""
     for column in table.columns:
         if column.innermost.type is not ColumnType.BYTES:
             continue
@@ -446,7 +429,7 @@ def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
 
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return the type with binary in place of strings, in lists as well."""
+    """Return the type with binary in place of strings, inside lists as well."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
         return make(as_bytes(kind.value_type))
@@ -454,10 +437,10 @@ def as_bytes(kind: pa.DataType) -> pa.DataType:
 
 
 def validated(arrow: pa.Table) -> pa.Table:
-    """Return the table if its arrays are valid: above all, text has to be UTF-8.
+    """Return the table after validating its arrays; raises ValueError with the column, and for text with the row.
 
-    Neither pandas nor Polars checks that, and their behaviour is undefined otherwise. Arrow's own full validation of
-    text takes several times as long. Raises ValueError with the column, and for text with the row.
+    Neither pandas nor Polars checks that text is UTF-8, and their behaviour is undefined otherwise. Arrow's own full
+    validation of text takes several times as long.
     """
     for at, name in enumerate(arrow.column_names):
         chunks, first_row = [], 0
@@ -473,18 +456,18 @@ def validated(arrow: pa.Table) -> pa.Table:
 
 
 def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Return the array if it is valid, without invalid text behind its NULLs; raises ValueError otherwise."""
+    """Return the array if it is valid, without invalid text at its NULLs; raises ValueError otherwise."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         valid_array(array.storage, name, first_row)
     elif isinstance(kind, pa.DictionaryType):
         check_nulls(array)
-        within = pc.min_max(array.indices).as_py()
-        if within["min"] is not None and not 0 <= within["min"] <= within["max"] < len(array.dictionary):
-            raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {within['max']}")
+        least, most = pc.min_max(array.indices).as_py().values()
+        if least is not None and not 0 <= least <= most < len(array.dictionary):
+            raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {most}")
         try:
             valid_array(array.dictionary, name, first_row)
-        except NotTextError:  # decode: the error names the row that uses it, and unused text is harmless
+        except NotTextError:  # unused text is harmless, and the error names the row that uses the text
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
@@ -493,7 +476,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             raise pa.ArrowInvalid("its offsets do not lie within its data")
         if kind in (pa.string(), pa.large_string()):
             return valid_text(array, name, first_row)
-    else:  # fast in Arrow for values of a fixed size
+    else:  # Arrow's own validation is fast for values of a fixed size
         array.validate(full=True)
         check_finite(array)
         if kind in (pa.string_view(), pa.binary_view()):
@@ -504,13 +487,13 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
 def check_finite(array: pa.Array) -> None:
     """Raise ArrowInvalid for dates and timestamps out of range, at any depth.
 
-    Drivers return PostgreSQL's infinity as the greatest number, or as one that overflowed. Its dates begin with
-    4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
+    Drivers return PostgreSQL's infinity as the greatest number, or as a number that overflowed. PostgreSQL's dates
+    begin in 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
     """
     kind = array.type
     if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all of ns is in range
-        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else UNITS_PER_DAY[kind.unit])
-        number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        units, number = (1, pa.int32()) if pa.types.is_date32(kind) else (UNITS_PER_DAY[kind.unit], pa.int64())
+        first = FIRST_DAYS * units
         least, most = pc.min_max(array.cast(number)).as_py().values()
         greatest = 2 ** (number.bit_width - 1) - 1
         if least is not None and (least < first or most == greatest):
@@ -525,7 +508,7 @@ def check_finite(array: pa.Array) -> None:
 
 
 def without_views_of_null(values: pa.Array) -> pa.Array:
-    """Return string views that are empty at NULL: readers follow such views unvalidated, and the process crashes."""
+    """Return string views that are empty at NULL: readers follow views at NULL unvalidated, and the process crashes."""
     if not values.null_count:
         return values
     valid, views, *texts = values.buffers()
@@ -536,7 +519,7 @@ def without_views_of_null(values: pa.Array) -> pa.Array:
 
 
 def check_nulls(array: pa.Array) -> None:
-    """Raise ArrowInvalid for buffers that are too short, and for a wrong number of NULLs."""
+    """Raise ArrowInvalid for buffers that are too short and for a wrong number of NULLs."""
     array.validate()
     if (validity := array.buffers()[0]) is not None:
         bits = pa.Array.from_buffers(pa.bool_(), len(array), [None, validity], offset=array.offset)
@@ -545,19 +528,20 @@ def check_nulls(array: pa.Array) -> None:
 
 
 def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Return `valid_array` of strings whose offsets lie within their data."""
-    row = first_invalid_text(*text_buffers(array))
+    """Return strings whose offsets lie within their data, as `valid_array` does."""
+    data, offsets = text_buffers(array)
+    row = first_invalid_text(data, words_of_eight(data), offsets)
     if row >= 0 and array.null_count:
         array = pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
-        row = first_invalid_text(*text_buffers(array))
-    if row >= 0:
         data, offsets = text_buffers(array)
+        row = first_invalid_text(data, words_of_eight(data), offsets)
+    if row >= 0:
         raise NotTextError(name, first_row + row, data[offsets[row] : offsets[row + 1]].tobytes())
     return array
 
 
 def text_buffers(array: pa.Array) -> tuple[Any, Any]:
-    """Return the bytes of an array of strings, and its offsets; NULL is ignored."""
+    """Return the data and the offsets of an array of strings, without regard to NULL."""
     _, offsets, data = array.buffers()
     if not len(array):
         return for_reading(np.empty(0, np.uint8)), for_reading(np.zeros(1, np.int32))
@@ -567,7 +551,7 @@ def text_buffers(array: pa.Array) -> tuple[Any, Any]:
 
 
 def uuid_text(series: pl.Series) -> pl.Series:
-    """Return UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
+    """Return UUIDs of 16 bytes as text of 8-4-4-4-12 digits; raises ValueError for other lengths."""
     raw = series.cast(pl.Binary)
     if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
         raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")

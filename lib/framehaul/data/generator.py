@@ -1,7 +1,7 @@
-"""A seeded, vectorised frame for any `Table`: the same values for the same seed on every machine and version.
+"""Generation of rows for any `Table`: the same seed returns the same values on every machine and version.
 
-Values come from a counter-based generator (SplitMix64) written out here, because numpy's `Generator` methods may
-change their streams between releases: https://numpy.org/doc/stable/reference/random/compatibility.html
+Values come from a counter-based generator (SplitMix64) that is written out here, because numpy's `Generator` methods
+may change their streams between releases: https://numpy.org/doc/stable/reference/random/compatibility.html
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.frames import to_pandas
+from framehaul.data.frames import enum_values, to_pandas, uuid_text
 from framehaul.data.schema import Column, ColumnType, Table
 
 UInt64s = npt.NDArray[np.uint64]
@@ -25,12 +25,12 @@ UInt64s = npt.NDArray[np.uint64]
 FIRST_DAY = dt.date(2025, 1, 1)
 DAYS = 365
 ROWS_PER_ENTITY = 4
-"""Rows of an entity, on different days: keys repeat, a key with its date does not."""
+"""Rows per entity, on different days: entity keys repeat, pairs of an entity key and a date do not."""
 EDGE_CASE_SHARE = 100
-"""One row in this many has edge-case text, in one text column chosen by the row."""
+"""One row in this many has edge-case text, in a randomly chosen text column."""
 DAY_MICROSECONDS = 86_400_000_000
 TIMESTAMP_TICKS = 10**15
-"""The first tick of timestamps, and the range that they cover."""
+"""The first tick of timestamps, and the number of ticks that they cover."""
 NULL_SHARE = 10
 """One value in this many is NULL in a nullable column."""
 
@@ -56,35 +56,32 @@ EDGE_CASE_TEXTS = (
 )
 """Values that occur in real text and break text formats."""
 
-# Words per text column by position, so that cardinalities differ as in real tables; further columns start over.
 CARDINALITIES = (24, 200, 1_000, 10_000, 50_000, 250_000)
+"""Distinct texts per text column by position, varied as in real tables; more columns start over."""
 WORDS = ("north", "cart", "mobile", "search", "promo", "video", "retail", "beta", "signup", "email", "organic", "paid")
 
 
 def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
-    """Return `rows` rows as an Arrow table in `table.arrow_schema`."""
+    """Return generated rows as an Arrow table in `table.arrow_schema`."""
     texts = table.columns_of(ColumnType.TEXT)
     arrays = []
     for position, column in enumerate(table.columns):
         values = _values(table, column, position, rows, seed)
         if column.name in texts:
             values = _with_edge_case_texts(values, texts.index(column.name), len(texts), rows, seed)
-        if column.nullable:
-            is_null = pa.array(_random(rows, seed, 1_000 + position) % np.uint64(NULL_SHARE) == 0)
-            values = pc.if_else(is_null, pa.scalar(None, values.type), values)
-        arrays.append(values)
+        arrays.append(_with_nulls(values, column, _random(rows, seed, 1_000 + position)))
     return pa.Table.from_arrays(arrays, schema=table.arrow_schema)
 
 
 def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
-    """Return the rows as a Polars frame with the dtypes of `table.polars_schema`."""
+    """Return generated rows as a Polars frame with the dtypes of `table.polars_schema`."""
     frame = pl.from_arrow(arrow_table(table, rows, seed), schema=table.polars_schema, rechunk=True)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
-    """Return the rows as a pandas frame with the dtypes of `table.pandas_dtypes`."""
+    """Return generated rows as a pandas frame with the dtypes of `table.pandas_dtypes`."""
     return to_pandas(arrow_table(table, rows, seed), table)
 
 
@@ -94,7 +91,7 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
         case ColumnType.UUID:
             return _uuids(_entity(rows), seed, position)
         case ColumnType.DATE:
-            # An entity's visits are spread so that no two fall on one day.
+            # The visits of an entity are spread so that no two are on one day.
             index = np.arange(rows, dtype=np.uint64)
             visit = index // np.uint64(_entities(rows))
             first = _hash(_entity(rows), seed, position) % np.uint64(DAYS)
@@ -102,7 +99,7 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             start = (FIRST_DAY - dt.date(1970, 1, 1)).days
             return pa.array((days + np.uint64(start)).astype(np.int32), pa.int32()).cast(pa.date32())
         case ColumnType.INT32:
-            # Where it is part of the key an integer is a source with few values, elsewhere a metric with many.
+            # An integer in the key is a source with few values; any other is a metric with many.
             spread = 50 if column.name in table.key else 1_000_000
             return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
         case ColumnType.FLOAT32 | ColumnType.FLOAT64:
@@ -112,9 +109,9 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
             cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
             codes = (random % np.uint64(cardinality)).astype(np.int32)
-            there = np.bincount(codes) > 0  # few rows need few of a vocabulary of up to 250,000
-            vocabulary = pa.array([_phrase(code) for code in np.flatnonzero(there).tolist()], pa.string())
-            return vocabulary.take(pa.array((np.cumsum(there) - 1)[codes]))
+            used = np.bincount(codes) > 0  # few rows need few words of a vocabulary of up to 250,000
+            vocabulary = pa.array([_phrase(code) for code in np.flatnonzero(used).tolist()], pa.string())
+            return vocabulary.take(pa.array((np.cumsum(used) - 1)[codes]))
         case _:
             return PLAIN.get(column.type, _ticks)(column, random)
 
@@ -129,49 +126,51 @@ def _fixed_bytes(random: UInt64s, size: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(random), [None, pa.py_buffer(raw)])
 
 
-def _of_enum(column: Column, random: UInt64s) -> pa.Array:
-    assert isinstance(column.types.polars, pl.Enum)
-    values = column.types.polars.categories.to_arrow().cast(pa.string())
+def _enums(column: Column, random: UInt64s) -> pa.Array:
+    values = pa.array(enum_values(column), pa.string())
     return values.take(pa.array((random % np.uint64(len(values))).astype(np.int32)))
 
 
+def _offsets(random: UInt64s) -> npt.NDArray[np.int32]:
+    """Return the offsets of lists of up to three values."""
+    return np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
+
+
 def _lists(column: Column, random: UInt64s) -> pa.Array:
-    """Return lists of up to three values."""
-    ends = np.cumsum(random % np.uint64(4)).astype(np.int32)
-    element, count = column.element, int(ends[-1]) if len(ends) else 0
-    values = _values(Table("elements", (element,), ()), element, 0, count, int(random[0]) if count else 0)
-    return pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), values)
+    offsets = _offsets(random)
+    return pa.ListArray.from_arrays(pa.array(offsets), _inner(column.element, int(offsets[-1]), random))
 
 
 def _fixed_lists(column: Column, random: UInt64s) -> pa.Array:
-    kind, element = column.types.arrow, column.element
-    values = _inner(element, kind.list_size * len(random), random)
-    return pa.FixedSizeListArray.from_arrays(values, kind.list_size)
+    size = column.types.arrow.list_size
+    return pa.FixedSizeListArray.from_arrays(_inner(column.element, size * len(random), random), size)
 
 
 def _structs(column: Column, random: UInt64s) -> pa.Array:
     """Return structs, some of whose nullable fields are NULL."""
-    parts = [_with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
-             for at, field in enumerate(column.fields)]  # fmt: skip
+    parts = [
+        _with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
+        for at, field in enumerate(column.fields)
+    ]
     return pa.StructArray.from_arrays(parts, [field.name for field in column.fields])
 
 
 def _maps(column: Column, random: UInt64s) -> pa.Array:
     """Return maps of up to three entries with distinct keys."""
-    ends = np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
-    key, value = column.fields
-    values = _inner(value, int(ends[-1]), random)
-    numbers = (np.arange(len(values)) - np.repeat(ends[:-1], np.diff(ends))).astype(str)
-    return pa.MapArray.from_arrays(pa.array(ends), pa.array(numbers).cast(key.types.arrow), values)
+    offsets, (key, value) = _offsets(random), column.fields
+    values = _inner(value, int(offsets[-1]), random)
+    numbers = (np.arange(len(values)) - np.repeat(offsets[:-1], np.diff(offsets))).astype(str)
+    return pa.MapArray.from_arrays(pa.array(offsets), pa.array(numbers).cast(key.types.arrow), values)
 
 
 def _inner(column: Column, count: int, random: UInt64s) -> pa.Array:
-    """Return `count` values for the inside of a nested type."""
+    """Return `count` values for the elements or a field of a nested type."""
     seed = int(random[0]) if len(random) else 0
     return _values(Table("elements", (column,), ()), column, 0, count, seed).cast(column.types.arrow)
 
 
 def _with_nulls(values: pa.Array, column: Column, random: UInt64s) -> pa.Array:
+    """Return the values, some of which are NULL if the column is nullable."""
     if not column.nullable:
         return values
     return pc.if_else(pa.array(random % np.uint64(NULL_SHARE) == 0), pa.scalar(None, values.type), values)
@@ -183,7 +182,7 @@ def _wide(column: Column, random: UInt64s) -> pa.Array:
 
 
 def _ticks(column: Column, random: UInt64s) -> pa.Array:
-    """Return timestamps, from 2001 to 2033 in microseconds, January 1970 in nanoseconds; or durations."""
+    """Return timestamps or durations; timestamps are from 2001 to 2033, those in nanoseconds from January 1970."""
     ticks = (random % np.uint64(TIMESTAMP_TICKS)).astype(np.int64) + np.int64(TIMESTAMP_TICKS)
     return pa.array(ticks).cast(column.types.arrow)
 
@@ -205,7 +204,7 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
         column.types.arrow
     ),
     T.JSON: lambda _, random: pc.binary_join_element_wise('{"n": ', _numbers(random).cast(pa.string()), "}", ""),
-    T.ENUM: _of_enum,
+    T.ENUM: _enums,
     T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
     T.IPV6: lambda _, random: pa.array([str(IPv6Address(int(number) << 64)) for number in random], pa.string()),
     T.LIST: _lists, T.FIXED_LIST: _fixed_lists, T.NESTED_LIST: _lists, T.STRUCT: _structs, T.MAP: _maps,
@@ -214,11 +213,11 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
         _wide(column, random), (random % np.uint64(90)).astype(str).tolist(), "."
     ),
 }  # fmt: skip
-"""Generators for types that are not used in keys; both servers can store their values."""
+"""Generators of values that both servers can store, for kinds that depend on no other column."""
 
 
 def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
-    """Return the values with EDGE_CASE_TEXTS in those edge-case rows that chose this column."""
+    """Return the values with EDGE_CASE_TEXTS in the edge-case rows of this column."""
     random = _random(rows, seed, 2_000)
     is_edge_case = (random % np.uint64(EDGE_CASE_SHARE) == 0) & (
         (random >> np.uint64(32)) % np.uint64(texts) == ordinal
@@ -237,21 +236,14 @@ def _phrase(code: int) -> str:
 
 
 def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
-    """Return version-4 UUIDs as text, one per entity number, formatted without a Python loop."""
+    """Return version-4 UUIDs as text, one per entity number."""
     high = _hash(entity, seed, 3_000 + position)
     low = _hash(entity, seed, 4_000 + position)
     high = (high & np.uint64(0xFFFF_FFFF_FFFF_0FFF)) | np.uint64(0x4000)
     low = (low & np.uint64(0x3FFF_FFFF_FFFF_FFFF)) | np.uint64(0x8000_0000_0000_0000)
-    raw = np.stack([high, low], axis=1).astype(">u8").view(np.uint8).reshape(len(entity), 16)
-    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-    hexadecimal = np.empty((len(entity), 32), dtype=np.uint8)
-    hexadecimal[:, 0::2] = digits[raw >> 4]
-    hexadecimal[:, 1::2] = digits[raw & 15]
-    text = np.full((len(entity), 36), ord("-"), dtype=np.uint8)
-    for start, end, shift in ((0, 8, 0), (8, 12, 1), (12, 16, 2), (16, 20, 3), (20, 32, 4)):
-        text[:, start + shift : end + shift] = hexadecimal[:, start:end]
-    offsets = np.arange(0, 36 * (len(entity) + 1), 36, dtype=np.int32)
-    return pa.StringArray.from_buffers(len(entity), pa.py_buffer(offsets), pa.py_buffer(text))
+    raw = np.stack([high, low], axis=1).astype(">u8")
+    array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(entity), [None, pa.py_buffer(raw)])
+    return uuid_text(pl.Series(values=array)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
 
 def _entities(rows: int) -> int:
@@ -263,12 +255,12 @@ def _entity(rows: int) -> UInt64s:
 
 
 def _random(rows: int, seed: int, stream: int) -> UInt64s:
-    """Return 64 random bits for every row of a stream."""
+    """Return 64 random bits for each row; streams are independent of each other."""
     return _hash(np.arange(rows, dtype=np.uint64), seed, stream)
 
 
 def _hash(numbers: UInt64s, seed: int, stream: int) -> UInt64s:
-    """Return SplitMix64's output at the counters `numbers`, per seed and stream.
+    """Return SplitMix64's output at the counters `numbers`, by seed and stream.
 
     Source: https://prng.di.unimi.it/splitmix64.c
     """

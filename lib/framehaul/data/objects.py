@@ -1,6 +1,6 @@
 """Lossless conversion of Python objects, from pandas, a driver or JSON, to Arrow.
 
-Arrow itself silently turns objects of 1.5 into an integer, of a timestamp into a date, and drops their nanoseconds: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
+Arrow itself silently truncates 1.5 to an integer, timestamps to dates, and drops nanoseconds: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FRACTIONS = (float, np.floating, Decimal)
 NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """The exceptions raised for a value that is not of a type."""
 PAST_MICROSECONDS = re.compile(r"\.\d{7}")
-"""Digits of a timestamp's text that Python's datetime would cut off."""
+"""The end of a timestamp's text with more digits than Python's datetime has."""
 
 
 def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
-    """Return a column of objects backed by Arrow; NaN inside of nested values stays NaN, and None is NULL.
+    """Return a column of objects backed by Arrow; None becomes NULL, NaN inside of nested values stays NaN.
 
     Raises ValueError, naming the column, for a value that is not of the type: Arrow would drop unknown fields.
     """
-    if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays of them, which have no NULL
+    if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays, which have no NULL
         if values.dtype.pyarrow_dtype == kind:
             return values
         objects = pa.array(values).to_pylist()
@@ -46,11 +46,11 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
 
 def nested_array(values: list[Any], kind: pa.DataType, *, texts: bool = False) -> pa.Array:
-    """Return objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value that is not of it.
+    """Return objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value of another type.
 
-    A struct may be a dictionary, pairs, or a tuple of all fields, and a field that is missing is NULL; a map may be a
-    dictionary, or pairs; a list may be a numpy array. With `texts`, dates, timestamps, decimals and integer keys may be
-    text, as they are in JSON.
+    A struct may be a dictionary, pairs, or a tuple of all fields; a missing field is NULL. A map may be a dictionary or
+    pairs. A list may be a numpy array. With `texts`, dates, timestamps, decimals and integer keys may be text, as in
+    JSON.
     """
     if not pa.types.is_nested(kind):
         return scalar_array(_parsed_texts(values, kind) if texts else values, kind)
@@ -71,13 +71,11 @@ def nested_array(values: list[Any], kind: pa.DataType, *, texts: bool = False) -
         if keys.null_count:
             raise ValueError("NULL is no key of a map")
         return pa.MapArray.from_arrays(_list_offsets(pairs), keys, items, kind, mask=missing)
-    if pa.types.is_fixed_size_list(kind):
-        filler = [None] * kind.list_size
-        lists = [filler if value is None else _elements_of(value, kind) for value in values]
-    else:
-        lists = [[] if value is None else _elements_of(value, kind) for value in values]
+    is_fixed = pa.types.is_fixed_size_list(kind)
+    filler = [None] * kind.list_size if is_fixed else []
+    lists = [filler if value is None else _elements_of(value, kind) for value in values]
     elements = nested_array([*chain.from_iterable(lists)], kind.value_type, texts=texts)
-    if pa.types.is_fixed_size_list(kind):
+    if is_fixed:
         return pa.FixedSizeListArray.from_arrays(elements, type=kind, mask=missing)
     return pa.ListArray.from_arrays(_list_offsets(lists), elements, kind, mask=missing)
 
@@ -117,7 +115,7 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 
 
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` for a value that the type would change."""
+    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value."""
     types = {*map(type, values)} - {type(None)}
     if type(pd.NA) in types:
         values = [None if value is pd.NA else value for value in values]
@@ -141,13 +139,13 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _parsed_texts(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Return the values with text parsed if the type is a date, time, timestamp or decimal."""
+    """Return the values with text parsed, if the type is a date, time, timestamp or decimal."""
     parse = next((parse for fits, parse in PARSERS if fits(kind)), None)
     return values if parse is None else [parse(value) if isinstance(value, str) else value for value in values]
 
 
 def _timestamp_of(text: str) -> dt.datetime:
-    """Return a timestamp, one of pandas if it has more digits than Python's datetime."""
+    """Return a timestamp: pandas' if the text has more digits than Python's datetime."""
     return pd.Timestamp(text) if PAST_MICROSECONDS.search(text) else dt.datetime.fromisoformat(text)
 
 
@@ -164,7 +162,7 @@ def _has_types(types: set[type], of: tuple[type, ...]) -> bool:
 
 
 def _kept_exactly(given: pa.Array, made: pa.Array) -> pa.Array:
-    """Return the cast values; raises ValueError where casting back gives another value."""
+    """Return the cast values; raises ValueError if casting back returns another value."""
     back = made.cast(given.type)
     same = pc.or_(pc.equal(back, given), pc.not_equal(given, given))  # NaN differs from itself
     if pc.all(same).as_py() is False:
@@ -181,14 +179,8 @@ def _timestamp_array(values: list[Any], types: set[type], kind: pa.DataType) -> 
         raise ValueError(f"a number with a point is no {kind}")
     if kind.unit == "ns":
         return pa.array(values, kind, from_pandas=False)
-    if _has_types(types, (pd.Timestamp, pd.Timedelta)) and any(map(_past_microseconds, values)):
+    pandas = [value for value in values if isinstance(value, pd.Timestamp | pd.Timedelta)]
+    if any(value.nanosecond if isinstance(value, pd.Timestamp) else value.nanoseconds for value in pandas):
         raise ValueError(f"it holds nanoseconds, which {kind} does not have")
     finest = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", kind.tz)
     return pa.array(values, finest, from_pandas=False).cast(kind)
-
-
-def _past_microseconds(value: Any) -> int:
-    """Return the nanoseconds beyond the microseconds."""
-    if isinstance(value, pd.Timestamp):
-        return value.nanosecond
-    return value.nanoseconds if isinstance(value, pd.Timedelta) else 0

@@ -1,4 +1,4 @@
-"""Tables as one list of columns, from which both servers' DDL and all dtypes are derived."""
+"""Tables as one list of columns, from which the DDL of both servers and all dtypes are derived."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import polars as pl
 import pyarrow as pa
 
 POSTGRES_NAME_BYTES = 63
-"""The longest name in PostgreSQL, which cuts off the rest: https://www.postgresql.org/docs/18/limits.html"""
+"""The longest name in PostgreSQL, which truncates longer ones: https://www.postgresql.org/docs/18/limits.html"""
 COMMENT = "made by framehaul, which may drop it"
-"""The comment of tables that framehaul makes: a table without it is never dropped."""
+"""The comment of tables that framehaul creates: a table without it is never dropped."""
 
 TimeUnit = Literal["ms", "us", "ns"]
 DIGITS: dict[TimeUnit, int] = {"ms": 3, "us": 6, "ns": 9}
-"""Digits of the fraction of a second, by unit."""
+"""Decimal places of a second, by unit."""
 
 
 def quote_postgres(identifier: str) -> str:
@@ -34,7 +34,7 @@ def quote_postgres_text(text: str) -> str:
 
 
 def quote_clickhouse(identifier: str) -> str:
-    """Return an identifier in ClickHouse's backticks."""
+    """Return an identifier quoted for ClickHouse."""
     return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
@@ -45,9 +45,9 @@ def quote_clickhouse_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class Types:
-    """The names of a type on both servers, in Arrow, Polars and pandas, and how values are converted between them.
+    """The types of a value on both servers, in Arrow, Polars and pandas, and the conversions between them.
 
-    In expressions `{0}` is the quoted column.
+    In SQL expressions `{0}` is the quoted column.
     """
 
     postgres: str
@@ -55,11 +55,11 @@ class Types:
     arrow: pa.DataType
     postgres_select: str = "{0}"
     clickhouse_select: str = "{0}"
-    """Expressions that read the value as a frame holds it."""
+    """Expressions that return the value as a frame holds it."""
     postgres_check: str = ""
-    """A CHECK condition, where PostgreSQL's type has more values than this one."""
+    """A CHECK condition, if PostgreSQL's type has more values than ClickHouse's."""
     postgres_arrow: pa.DataType | None = None
-    """The Arrow type in which PostgreSQL sends it: text for long numbers, which not every path supports."""
+    """The Arrow type in which PostgreSQL sends the value; None if it is `arrow`."""
     clickhouse_nullable: bool = True
     """False if ClickHouse's type cannot be Nullable."""
     element: Types | None = None
@@ -68,7 +68,7 @@ class Types:
     """The fields of a struct by name; the key and the value of a map."""
     postgres_form: str = ""
     clickhouse_form: str = ""
-    """The type that stands in for it on a server that lacks it; empty where the server has it."""
+    """A description of the substitute on a server that lacks the type; empty if the server has the type."""
     polars: pl.DataType = None  # type: ignore[assignment]  # __post_init__ derives it
 
     def __post_init__(self) -> None:
@@ -97,12 +97,12 @@ class Types:
 
 
 def decimal_types(precision: int, scale: int) -> Types:
-    """Return the types of decimals; `precision` is at most 38, Polars' limit, and `scale` counts decimal places."""
+    """Return the types of decimals with `scale` decimal places; Polars limits `precision` to 38."""
     return Types(f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.decimal128(precision, scale))
 
 
 def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
-    """Return the types of timestamps; PostgreSQL keeps microseconds, and with a zone only the point in time."""
+    """Return the types of timestamps; PostgreSQL stores microseconds and drops the zone."""
     arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
     postgres = "timestamp with time zone" if zone else "timestamp"
     return Types(postgres, f"DateTime64({arguments})", pa.timestamp(unit, zone))
@@ -111,7 +111,7 @@ def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
 def list_types(element: Types) -> Types:
     """Return the types of lists of a scalar; a list may be NULL or empty and may hold NULL.
 
-    In pandas they are Python lists, as numpy's integers have no NULL. ClickHouse has no NULL in place of an array:
+    In pandas they are Python lists, as numpy's integers have no NULL. ClickHouse's arrays cannot be NULL:
     https://clickhouse.com/docs/sql-reference/data-types/nullable
     Raises ValueError, with the remedy, for durations, bytes of a fixed size, documents, addresses, and numbers of more
     than 64 bits or 38 digits.
@@ -137,7 +137,7 @@ def list_types(element: Types) -> Types:
 
 
 def _check_of_elements(element: Types) -> str:
-    """Return the CHECK condition of an array's elements, which lets NULL pass; empty if there is none."""
+    """Return the CHECK condition of an array's elements, which allows NULL; empty if there is none."""
     if re.fullmatch(r"U?Int\d+", element.clickhouse) and element.postgres_check:
         least, most = whole_numbers(element.clickhouse)
         return f"{least} <= ALL ({{0}}) AND {most} >= ALL ({{0}})"
@@ -148,34 +148,34 @@ def _check_of_elements(element: Types) -> str:
 
 def fixed_list_types(element: Types, size: int) -> Types:
     """Return the types of lists of `size` scalars; PostgreSQL checks the size, ClickHouse does not."""
-    elements = list_types(element)
-    checks = [f"cardinality({{0}}) = {size}", *([elements.postgres_check] if elements.postgres_check else [])]
+    lists = list_types(element)
     return replace(
-        elements,
+        lists,
         arrow=pa.list_(element.arrow, size),
         polars=pl.Array(element.polars, size),
-        postgres_check=" AND ".join(checks),
+        postgres_check=" AND ".join(filter(None, (f"cardinality({{0}}) = {size}", lists.postgres_check))),
         postgres_form=f"{element.postgres}[], checked",
-        clickhouse_form=elements.clickhouse,
+        clickhouse_form=lists.clickhouse,
     )
 
 
 def nested_list_types(element: Types) -> Types:
-    """Return the types of lists of nested values: jsonb in PostgreSQL, whose inner arrays are all of one length."""
+    """Return the types of lists of nested values, stored as jsonb: arrays in an array of PostgreSQL have one length."""
     nested = _nested(f"Array({_inside(element)})", pa.list_(element.arrow))
     return replace(nested, element=element, polars=pl.List(element.polars))
 
 
 def struct_types(fields: Mapping[str, Types]) -> Types:
     """Return the types of structs with these fields, in order; a field may be NULL if it is a scalar."""
-    named = ", ".join(f"{_field_name(name)} {_inside(types)}" for name, types in fields.items())
+    quoted = (name if name.isascii() and name.isidentifier() else quote_clickhouse(name) for name in fields)
+    named = ", ".join(f"{name} {_inside(types)}" for name, types in zip(quoted, fields.values(), strict=True))
     nested = _nested(f"Tuple({named})", pa.struct([(name, types.arrow) for name, types in fields.items()]))
     polars = pl.Struct({name: types.polars for name, types in fields.items()})
     return replace(nested, fields=tuple(fields.items()), polars=polars)
 
 
 def map_types(key: Types, value: Types) -> Types:
-    """Return the types of maps, whose keys are text or integers; in pandas lists of pairs, so that keys may repeat."""
+    """Return the types of maps from text or integers; pandas holds lists of pairs, so that keys may repeat."""
     nested = _nested(f"Map({key.clickhouse}, {_inside(value)})", pa.map_(key.arrow, value.arrow))
     return replace(nested, fields=(("key", key), ("value", value)), polars=pl.Map(key.polars, value.polars))
 
@@ -196,20 +196,15 @@ def _nested(clickhouse: str, arrow: pa.DataType) -> Types:
 def _inside(types: Types) -> str:
     """Return ClickHouse's name of a type inside another, Nullable if that is possible.
 
-    Raises ValueError for a type that a frame holds as another one, which would need a conversion inside nested values.
+    Raises ValueError for a type that a SELECT has to convert, such as UUID: nested values are not converted.
     """
     if types.clickhouse_select != "{0}":
         raise ValueError(f"{types.clickhouse} inside of what is nested is not carried: make it text")
     return f"Nullable({types.clickhouse})" if types.clickhouse_nullable else types.clickhouse
 
 
-def _field_name(name: str) -> str:
-    """Return the name of a field as ClickHouse writes it: quoted only where it has to be."""
-    return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote_clickhouse(name)
-
-
 def wide_types(clickhouse: str) -> Types:
-    """Return the types of integers of 128 or 256 bits, by ClickHouse's name; frames hold text, as Arrow has no such."""
+    """Return the types of integers of 128 or 256 bits, by ClickHouse's name; frames hold text, as Arrow lacks them."""
     least, most = whole_numbers(clickhouse)
     numeric = f"numeric({len(str(most))}, 0)"
     return Types(
@@ -224,19 +219,19 @@ def wide_types(clickhouse: str) -> Types:
 
 
 def whole_numbers(clickhouse: str) -> tuple[int, int]:
-    """Return the least and the greatest value of ClickHouse's integer type of this name."""
+    """Return the least and the greatest value of a ClickHouse integer type, given by name."""
     bits = int(clickhouse.partition("Int")[2])
     return (0, 2**bits - 1) if clickhouse.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def wide_decimal_types(precision: int, scale: int) -> Types:
-    """Return the types of decimals of up to 76 digits; frames hold text, as Polars supports 38 digits."""
+    """Return the types of decimals of up to 76 digits; frames hold text, as Polars supports only 38 digits."""
     digits = f"({precision}, {scale})"
     return Types(f"numeric{digits}", f"Decimal{digits}", pa.string(), "{0}::text", "toString({0})")
 
 
 def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
-    """Return the types of unsigned integers; PostgreSQL has a wider signed type with a CHECK."""
+    """Return the types of unsigned integers, which PostgreSQL stores in a wider signed type with a CHECK."""
     return Types(
         postgres,
         f"UInt{bits}",
@@ -249,7 +244,7 @@ def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
 
 
 def enum_types(*values: str) -> Types:
-    """Return the types of an enum: in PostgreSQL checked text, as its enums would be types of their own."""
+    """Return the types of an enum; PostgreSQL stores text with a CHECK, which needs no CREATE TYPE."""
     bits = 8 if len(values) < 2**7 else 16
     numbered = ", ".join(f"{quote_clickhouse_text(value)} = {number}" for number, value in enumerate(values, 1))
     quoted = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
@@ -265,7 +260,7 @@ def enum_types(*values: str) -> Types:
 
 
 def fixed_types(size: int) -> Types:
-    """Return the types of values of `size` bytes each."""
+    """Return the types of byte strings of exactly `size` bytes."""
     check = f"octet_length({{0}}) = {size}"
     return Types("bytea", f"FixedString({size})", pa.binary(size), postgres_check=check, postgres_form="bytea, checked")
 
@@ -277,15 +272,15 @@ def address_types(version: Literal[4, 6]) -> Types:
 
 
 class ColumnType(Enum):
-    """The kind of a column, with the types that it has unless the column says otherwise.
+    """The kind of a column, with its types by default; `Column.exactly` overrides them.
 
     - A UUID is text in a frame: Polars has no type for it, and pandas only Arrow's.
-    - Dates are objects of `datetime.date` in pandas, as PostgreSQL's drivers and pyarrow return them; decimals and
-      bytes are objects, too.
+    - Dates are `datetime.date` objects in pandas, as PostgreSQL's drivers and pyarrow return them; decimals and bytes
+      are objects, too.
     - ClickHouse has one type for text and bytes.
-    - PostgreSQL keeps microseconds, and of a timestamp with a zone only the point in time.
-    - JSON is text in a frame. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse stores a String.
-    - Kinds with parameters, such as lists, stand for all of their parameters.
+    - PostgreSQL stores timestamps in microseconds, and of a timestamp with a zone only the point in time.
+    - JSON is text in a frame. PostgreSQL's `jsonb` keeps the document but not its text; ClickHouse stores a String.
+    - A kind with parameters, such as LIST, covers all values of its parameters.
     """
 
     UUID = Types("uuid", "UUID", pa.string(), "{0}::text", "toString({0})")
@@ -341,28 +336,28 @@ class ColumnType(Enum):
 
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
-"""The types in which NaN is a value, distinct from NULL."""
+"""Kinds in which NaN is a value, distinct from NULL."""
 ARRAYS = (ColumnType.LIST, ColumnType.FIXED_LIST)
 """Lists of scalars."""
 NESTED = (ColumnType.NESTED_LIST, ColumnType.STRUCT, ColumnType.MAP)
-"""The types that PostgreSQL stores as jsonb documents."""
+"""Kinds that PostgreSQL stores as jsonb documents."""
 LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, ColumnType.UINT256, ColumnType.WIDE_DECIMAL)
 """Numbers that are text in a frame."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
-"""The types that frames neither write as CSV nor parse from PostgreSQL's CSV."""
+"""Kinds that frames neither write as CSV nor parse from PostgreSQL's CSV."""
 NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
-"""The types that are not encoded as Native blocks here, and go as Arrow."""
+"""Kinds that the encoder of Native blocks does not support; they are sent as Arrow."""
 FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
 """The range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
-"""Dates outside of the range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date32"""
+"""The types of dates outside the range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date32"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `low_cardinality` makes ClickHouse store it as a dictionary.
+    """A column of a table; `low_cardinality` makes ClickHouse store it as a dictionary.
 
-    `exactly` is given where its types have other parameters than its kind has: `numeric(12, 2)`, another zone.
+    `exactly` overrides the types of the kind, for parameters such as `numeric(12, 2)` or another time zone.
     """
 
     name: str
@@ -379,16 +374,18 @@ class Column:
     @property
     def postgres_ddl(self) -> str:
         """The column's line in PostgreSQL's CREATE TABLE."""
-        default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
         quoted, types = quote_postgres(self.name), self.types
         check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
-        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{default}{check}"
+        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{self._default}{check}"
 
     @property
     def clickhouse_ddl(self) -> str:
         """The column's line in ClickHouse's CREATE TABLE."""
-        default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
-        return f"{quote_clickhouse(self.name)} {self.clickhouse_type}{default}"
+        return f"{quote_clickhouse(self.name)} {self.clickhouse_type}{self._default}"
+
+    @property
+    def _default(self) -> str:
+        return " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
 
     @property
     def clickhouse_type(self) -> str:
@@ -400,13 +397,13 @@ class Column:
 
     @property
     def arrow_large(self) -> pa.DataType:
-        """The column's Arrow type with 64-bit offsets for text and bytes, as pandas holds text."""
+        """The column's Arrow type, with 64-bit offsets for text and bytes: pandas' layout of text."""
         arrow = self.types.arrow
         return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(arrow, arrow)
 
     @property
     def arrow_view(self) -> pa.DataType:
-        """The column's Arrow type with text and bytes as views, as Polars holds them."""
+        """The column's Arrow type, with views for text and bytes: Polars' layout."""
         arrow = self.types.arrow
         return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
@@ -417,11 +414,10 @@ class Column:
 
     @property
     def element(self) -> Column:
-        """The elements of a list column as a column; raises ValueError for any other column."""
-        types = self.types.element
-        if types is None:
+        """The elements of a list as a column; raises ValueError for any other column."""
+        if self.types.element is None:
             raise ValueError(f"column {self.name} holds no lists")
-        return Column(self.name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
+        return _part(self.name, self.types.element)
 
     @property
     def innermost(self) -> Column:
@@ -430,16 +426,9 @@ class Column:
 
     @property
     def fields(self) -> tuple[Column, ...]:
-        """The fields of structs, or key and value of maps, as columns."""
-        return tuple(
-            Column(
-                name,
-                kind_of(types),
-                nullable=types.clickhouse_nullable and (self.type, name) != (ColumnType.MAP, "key"),
-                exactly=types,
-            )
-            for name, types in self.types.fields
-        )
+        """The fields of a struct, or the key and the value of a map, as columns."""
+        parts = tuple(_part(name, types) for name, types in self.types.fields)
+        return (replace(parts[0], nullable=False), parts[1]) if self.type is ColumnType.MAP else parts
 
     @property
     def parts(self) -> Iterator[Column]:
@@ -454,15 +443,20 @@ class Column:
         return self.types.pandas_nullable if self.nullable else self.types.pandas
 
 
+def _part(name: str, types: Types) -> Column:
+    """Return an element or a field as a column, nullable if possible."""
+    return Column(name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
+
+
 def kind_of(types: Types) -> ColumnType:
     """Return the kind that types belong to, whatever their parameters."""
 
-    def parted(of: Types) -> tuple[type, bool, bool, bool]:
+    def without_parameters(of: Types) -> tuple[type, bool, bool, bool]:
         nanoseconds = pa.types.is_timestamp(of.arrow) and of.arrow.unit == "ns"
         return type(of.polars), of.postgres == "jsonb", nanoseconds, of.clickhouse.startswith("Decimal(")
 
     kinds = [kind for kind in ColumnType if kind.value == types]
-    return (kinds or [kind for kind in ColumnType if parted(kind.value) == parted(types)])[0]
+    return (kinds or [kind for kind in ColumnType if without_parameters(kind.value) == without_parameters(types)])[0]
 
 
 def _selected(expression: str, quoted: str) -> str:
@@ -478,26 +472,26 @@ def refuse(
 ) -> None:
     """Raise ValueError, with the column's type in this database and the remedy, for a column of one of these kinds.
 
-    `where` says whether columns, the parts of nested columns, or both may not be of these kinds.
+    `where` selects what is checked: the columns, the parts of nested columns, or both.
     """
     for column in table.columns:
-        itself = where != "nested" and column.type in kinds
-        if itself or (where != "columns" and any(part.type in kinds for part in column.parts)):
+        checked = (*([column] if where != "nested" else []), *(column.parts if where != "columns" else ()))
+        if any(each.type in kinds for each in checked):
             raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
 
 
 def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return columns for an Arrow schema, strings as TEXT; raises KeyError for a type that no kind has."""
+    """Return the columns for an Arrow schema, strings as TEXT; raises KeyError for a type without a kind."""
     kinds = {kind.value.arrow: kind for kind in reversed(ColumnType)} | {pa.string(): ColumnType.TEXT}
     return tuple(Column(field.name, kinds[field.type], field.nullable) for field in schema)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, its primary key, and the month-partitioning date column for ClickHouse.
+    """A table: its columns, its primary key, and the date column by which ClickHouse partitions it monthly.
 
-    `sort` is ClickHouse's sorting key where it differs from `key`. `postgres_body` and `clickhouse_body` are the user's
-    own CREATE TABLE after the table's name, which replaces the generated one.
+    `sort` is ClickHouse's sorting key if it differs from `key`. `postgres_body` and `clickhouse_body` replace the
+    generated CREATE TABLE after the table's name.
     """
 
     name: str
@@ -514,7 +508,7 @@ class Table:
 
     @property
     def clickhouse_order(self) -> tuple[str, ...]:
-        """The columns of ClickHouse's sorting key; empty if the table has neither `key` nor `sort`."""
+        """The columns of ClickHouse's sorting key; empty if there is neither a `key` nor a `sort`."""
         return self.key if self.sort is None else self.sort
 
     @property
@@ -542,10 +536,8 @@ class Table:
 
     @property
     def postgres_columns_as_in_frames(self) -> str:
-        """`postgres_columns` for a SELECT that returns values as frames hold them: UUIDs as text."""
-        return ", ".join(
-            _selected(column.types.postgres_select, quote_postgres(column.name)) for column in self.columns
-        )
+        """`postgres_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
+        return ", ".join(_selected(c.types.postgres_select, quote_postgres(c.name)) for c in self.columns)
 
     @property
     def postgres_key(self) -> str:
@@ -574,10 +566,8 @@ class Table:
 
     @property
     def clickhouse_columns_as_in_frames(self) -> str:
-        """`clickhouse_columns` for a SELECT that returns values as frames hold them: UUIDs as text."""
-        return ", ".join(
-            _selected(column.types.clickhouse_select, quote_clickhouse(column.name)) for column in self.columns
-        )
+        """`clickhouse_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
+        return ", ".join(_selected(c.types.clickhouse_select, quote_clickhouse(c.name)) for c in self.columns)
 
     @property
     def clickhouse_key(self) -> str:
@@ -586,22 +576,19 @@ class Table:
 
     @property
     def clickhouse_structure(self) -> str:
-        """The names and types of the columns, as ClickHouse's table functions take them."""
+        """The columns' names and types as an argument of ClickHouse's table functions."""
         return ", ".join(f"{quote_clickhouse(column.name)} {column.clickhouse_type}" for column in self.columns)
 
     @property
     def clickhouse_ddl(self) -> str:
-        """CREATE TABLE for ClickHouse: a MergeTree ordered by `clickhouse_order`."""
+        """CREATE TABLE for ClickHouse, a MergeTree ordered by `clickhouse_order`."""
         return f"CREATE TABLE {self.clickhouse_name} {self.clickhouse_body or self.clickhouse_definition()}"
 
     def clickhouse_definition(self, engine: str = "MergeTree", settings: str = "", *further: str) -> str:
-        """Return what follows the name: columns, and `further` ones; the engine, partitions, order and settings."""
+        """Return CREATE TABLE after the table's name; `further` are definitions of more columns."""
         lines = ",\n    ".join((*(column.clickhouse_ddl for column in self.columns), *further))
-        partition = (
-            f"\nPARTITION BY toYYYYMM({quote_clickhouse(self.partition_by_month_of)})"
-            if self.partition_by_month_of
-            else ""
-        )
+        date = self.partition_by_month_of
+        partition = f"\nPARTITION BY toYYYYMM({quote_clickhouse(date)})" if date else ""
         order = f"({self.clickhouse_key})" if self.clickhouse_order else "tuple()"
         return (
             f"(\n    {lines}\n)\nENGINE = {engine}{partition}\nORDER BY {order}"
@@ -625,12 +612,12 @@ class Table:
 
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:
-        """Column names to Polars dtypes."""
+        """The columns' Polars dtypes by name."""
         return {column.name: column.types.polars for column in self.columns}
 
     @property
     def pandas_dtypes(self) -> dict[str, str]:
-        """Column names to pandas dtypes."""
+        """The columns' pandas dtypes by name."""
         return {column.name: column.pandas_dtype for column in self.columns}
 
 
@@ -651,7 +638,7 @@ ANALYTICS_METRICS = Table(
     key=("entity_key", "event_date", "source_id", *_DIMENSIONS),
     partition_by_month_of="event_date",
 )
-"""The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and one float."""
+"""The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and a float."""
 
 _PLACE = struct_types(
     {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
@@ -677,4 +664,4 @@ NESTED_METRICS = Table(
 """A table of many types: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
 
 TABLES = {"standard": ANALYTICS_METRICS, "nested": NESTED_METRICS}
-"""The tables that all techniques are measured with, by their value of TABLE."""
+"""The tables that all techniques are measured with, by the value of TABLE."""

@@ -1,6 +1,6 @@
 """Validation that text is UTF-8, by loops that numba compiles.
 
-A loop and the functions that it calls are in one file: numba notices changes only there.
+A loop and the functions that it calls are in one file, because numba's cache notices changes only there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     type Keys = NDArray[np.uint64]
 
 INLINE_BYTES = 12
-"""A string view holds text up to this length itself."""
+"""The longest text that is stored inside its string view."""
 MOST_BYTES = (1 << 31) - 1
 """The largest offset in a view, or in an array of plain strings."""
 NOT_ASCII = np.uint64(0x8080808080808080)
-"""A mask of the bits that only bytes above 127 have."""
+"""A mask of the highest bit of each byte, which is set in bytes above 127."""
 EIGHT, SIXTEEN, TWENTY_FOUR, THIRTY_TWO = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
 STRIDE = 64
 """Rows skipped at once in the search for the row of a character."""
 SLACK = bytes(INLINE_BYTES + 4)
-"""Bytes that must follow the data: a view is read in whole words, and bytes after the text are masked."""
+"""Bytes that must follow the data, because texts are read in whole words and then masked."""
 SHOWN_BYTES = 24
-"""The bytes of invalid text that an error message shows."""
+"""The number of bytes of invalid text that an error message shows."""
 
 KEPT_BYTES = np.array(
     [
@@ -46,9 +46,7 @@ KEPT_BYTES = np.array(
 """Masks, by the length of an inline text, of its bytes in the two words that are read."""
 MOST_INLINE = np.uint64(INLINE_BYTES)
 WORD_SLACK = np.uint64(32)
-"""Bytes that copying text by words may write after its end."""
-
-
+"""Bytes after the end of a text that copying by words may overwrite."""
 COMPILING = threading.RLock()
 
 
@@ -63,8 +61,8 @@ class NotTextError(ValueError):
 def compiled[F: Callable[..., Any]](function: F) -> F:
     """Return the function as machine code that releases the interpreter's lock; it is compiled once per machine.
 
-    Compilation is serialised: of two threads that call first, one may fail in numba's compiler (0.68.1, a KeyError).
-    Numba's own lock covers the compilation alone: https://github.com/numba/numba/issues/2517
+    Compilation is serialised: if two threads make the first call, one may fail with a KeyError in numba 0.68.1.
+    Numba's own lock covers only the compilation: https://github.com/numba/numba/issues/2517
     """
     dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
     compile_for = dispatcher._compile_for_args
@@ -78,94 +76,80 @@ def compiled[F: Callable[..., Any]](function: F) -> F:
 
 
 def for_reading[A: NDArray[Any]](array: A) -> A:
-    """Return a read-only view of the array: loops are compiled for each kind of array that they get."""
-    seen = array.view()
-    seen.flags.writeable = False
-    return seen
+    """Return a read-only view of the array, because loops are compiled once more for writable arrays."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 NO_WORDS = as_strided(np.zeros(16, np.uint8)[:8].view(np.uint64), (2,), (1,))
-"""A placeholder of the type of `words_of_eight` for data that has no whole word."""
+"""A placeholder of the type of `words_of_eight` for data without a whole word."""
 
 
 def words_of_eight(data: Bytes) -> Keys:
-    """Return the eight bytes from each byte on as one number; writing to a number writes to the data."""
+    """Return a view of the data as overlapping numbers: the eight bytes that begin at each byte."""
     if len(data) <= 7:  # noqa: PLR2004  bytes of a word
         return NO_WORDS if data.flags.writeable else for_reading(NO_WORDS)
     return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,))
 
 
-def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
+def views_of(data: Bytes, starts: Int32s, lengths: Int32s, *, plain: bool = False) -> tuple[list[Any], Int32s]:
     """Return the two buffers of an array of string views for texts in the data, and the rows that are not UTF-8.
 
-    The first buffer holds the views, the second the text that is not in them.
+    The first buffer holds the views, the second the text outside of views. If `plain`, the buffers are the offsets and
+    the text of an array of large strings.
     """
-    data = for_reading(data)
-    views, kept = np.empty((len(starts), 2), np.uint64), int(np.maximum(lengths, 0).sum(dtype=np.int64))
-    texts, rows = np.empty(kept + int(WORD_SLACK), np.uint8), np.empty(len(starts), np.int32)
-    suspects = view_texts(words_of_eight(data), starts, lengths, views, words_of_eight(texts), rows)
-    return [views, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
-
-
-def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
-    """Return the two buffers of an array of large strings for texts in the data, and the rows that are not UTF-8."""
-    data = for_reading(data)
-    kept = int(np.maximum(lengths, 0).sum(dtype=np.int64))
-    offsets, texts = np.empty(len(starts) + 1, np.int64), np.empty(kept + int(WORD_SLACK), np.uint8)
-    rows = np.empty(len(starts), np.int32)
-    suspects = join_texts(words_of_eight(data), starts, lengths, offsets, words_of_eight(texts), rows)
-    return [offsets, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
-
-
-def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
-    """Return the first row that is not UTF-8 of an Arrow array of strings with valid offsets; -1 if there is none."""
-    return find_invalid_text(data, words_of_eight(data), offsets)
+    data, rows, kept = for_reading(data), np.empty(len(starts), np.int32), np.maximum(lengths, 0).sum(dtype=np.int64)
+    texts = np.empty(int(kept) + int(WORD_SLACK), np.uint8)
+    places = np.empty((len(starts) + 1, 1) if plain else (len(starts), 2), np.uint64)
+    suspects = view_texts(words_of_eight(data), starts, lengths, plain, places, words_of_eight(texts), rows)
+    return [places, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
 
 
 @compiled
 def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
     """Return the length of the UTF-8 character that starts with these bytes, 0 if there is none.
 
-    Strictly: no overlong forms, no surrogates, nothing beyond U+10FFFF. Table 3-7 of
+    Overlong forms, surrogates and code points beyond U+10FFFF are rejected, as in table 3-7 of
     https://www.unicode.org/versions/Unicode17.0.0/core-spec/chapter-3/#G7404
     """
-    length = 0
-    if first < 0x80:  # noqa: PLR2004  this and the others are the table's
-        length = 1
-    elif 0xC2 <= first <= 0xDF:  # noqa: PLR2004
-        if second & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 2
-    elif 0xE0 <= first <= 0xEF:  # noqa: PLR2004
+    if first < 0x80:  # noqa: PLR2004  these numbers are in the table
+        return 1
+    if 0xC2 <= first <= 0xDF:  # noqa: PLR2004
+        return 2 if second & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    if 0xE0 <= first <= 0xEF:  # noqa: PLR2004
         least = 0xA0 if first == 0xE0 else 0x80  # noqa: PLR2004
         most = 0x9F if first == 0xED else 0xBF  # noqa: PLR2004
-        if least <= second <= most and third & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 3
-    elif 0xF0 <= first <= 0xF4:  # noqa: PLR2004
+        return 3 if least <= second <= most and third & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    if 0xF0 <= first <= 0xF4:  # noqa: PLR2004
         least = 0x90 if first == 0xF0 else 0x80  # noqa: PLR2004
         most = 0x8F if first == 0xF4 else 0xBF  # noqa: PLR2004
-        if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80:  # noqa: PLR2004
-            length = 4
-    return length
+        return 4 if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80 else 0  # noqa: PLR2004
+    return 0
 
 
 @compiled
-def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_words: Keys, suspects: Int32s) -> int:
-    """Fill in the string view of each text; texts that are too long for a view are appended to a buffer.
+def view_texts(
+    words: Keys, starts: Int32s, lengths: Int32s, plain: bool, places: Keys, text_words: Keys, suspects: Int32s
+) -> int:
+    """Fill in the string view of each text, and append texts that are too long for a view to a buffer.
 
-    `words` and `text_words` are the `words_of_eight` of data and buffer; the next word overwrites the excess of the
-    last. A length of -1 is NULL. It is one loop: calling a function with arrays for every text would count references,
-    which takes six times as long.
+    If `plain`, `places` are the offsets of the texts in place of views, and the buffer gets all texts. `words` and
+    `text_words` are the `words_of_eight` of data and buffer; each word overwrites the excess bytes of the previous one.
+    A length of -1 is NULL. Returns the number of `suspects`, rows that may have bytes above 127: only they can be
+    invalid UTF-8. The loop calls no function with arrays, because counting references takes six times as long.
     https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
-
-    Returns the number of `suspects`, rows that may have bytes above 127: only they can be invalid UTF-8.
     """
     free, count = np.uint64(0), 0
     for row in range(len(starts)):
         at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
         first, second = words[at], words[at + EIGHT]
-        if length > MOST_INLINE:
-            views[row, 0] = length | (first << THIRTY_TWO)
-            views[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
+        if plain or length > MOST_INLINE:
+            if plain:
+                places[row, 0] = free
+            else:
+                places[row, 0] = length | (first << THIRTY_TWO)
+                places[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
             text_words[free], text_words[free + EIGHT] = first, second
             first |= second
             done = np.uint64(16)
@@ -176,46 +160,20 @@ def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_w
             free += length
         else:
             first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
-            views[row, 0] = length | (first << THIRTY_TWO)
-            views[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
+            places[row, 0] = length | (first << THIRTY_TWO)
+            places[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
             first |= second
         if first & NOT_ASCII:
             suspects[count] = row
             count += 1
-    return count
-
-
-@compiled
-def join_texts(
-    words: Keys, starts: Int32s, lengths: Int32s, offsets: Int64s, text_words: Keys, suspects: Int32s
-) -> int:
-    """Copy texts to a buffer, one after the other, and fill in their offsets.
-
-    Arguments and result are those of `view_texts`.
-    """
-    free, count = np.uint64(0), 0
-    for row in range(len(starts)):
-        at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
-        offsets[row] = free
-        first, second = words[at], words[at + EIGHT]
-        text_words[free], text_words[free + EIGHT] = first, second
-        first |= second
-        done = SIXTEEN
-        while done < length:
-            text_words[free + done] = words[at + done]
-            first |= words[at + done]
-            done += EIGHT
-        free += length
-        if first & NOT_ASCII:
-            suspects[count] = row
-            count += 1
-    offsets[len(starts)] = free
+    if plain:
+        places[len(starts), 0] = free
     return count
 
 
 @compiled
 def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s, count: int) -> int:
-    """Keep those of the first `count` suspects whose text is not UTF-8, and return their number."""
+    """Move the suspects whose text is not UTF-8 to the front, out of the first `count`, and return their number."""
     kept = 0
     for index in range(count):
         row = suspects[index]
@@ -240,11 +198,11 @@ def rows_in_place(offsets: Int32s | Int64s, size: int) -> bool:
 
 
 @compiled
-def find_invalid_text(data: Bytes, words: NDArray[np.uint64], offsets: Int32s | Int64s) -> int:
+def first_invalid_text(data: Bytes, words: Keys, offsets: Int32s | Int64s) -> int:
     """Return the first row whose text is not UTF-8, given valid offsets; -1 if there is none.
 
-    `words` is the `words_of_eight` of the data. All texts are scanned as one, four words of ASCII at a time, or one;
-    the row is searched only where a character has more than one byte.
+    `words` is the `words_of_eight` of the data. All texts are scanned as one, by four words of ASCII, or by one word.
+    The row is searched only for characters of more than one byte.
     """
     at, end, row, rows = int(offsets[0]), int(offsets[-1]), 0, len(offsets) - 1
     while at < end:
