@@ -43,6 +43,7 @@ FAMILY_COLORS = {
     "arrow": "#882255",
     "http_native": "#CC79A7",
     "engine": "#117733",
+    "framehaul": "#332288",
     "server": "#dddddd",
 }
 INK, FAINT = "#222222", "#767676"
@@ -384,6 +385,7 @@ GLANCE: dict[str, tuple[str, str, str]] = {
     "everyday": ("called without a choice", "#b07cc6", "X"),
     "beyond": ("ours, append or read", "#2f8fd0", "o"),
     "bulk_load": ("ours, bulk load", "#dd7a2b", "D"),
+    "framehaul": ("framehaul.write, framehaul.read", "#3a9d5d", "^"),
     "baseline": ("the server alone", "#8b939c", "|"),
 }
 """The kinds of techniques: the name, the color and the mark of each."""
@@ -431,7 +433,8 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
 
 def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
     """Draw one direction: published techniques in an upper line, ours in a lower line, the server alone between."""
-    lines = {"published": -0.1, "everyday": -0.1, "beyond": 0.12, "bulk_load": 0.12, "baseline": 0.01}
+    above, between = dict.fromkeys(("published", "everyday"), -0.1), {"baseline": 0.01}
+    lines = dict.fromkeys(GLANCE, 0.12) | above | between
     for kind, (_, color, mark) in GLANCE.items():
         speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
         size = 420 if mark == "|" else 46

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from framehaul.bench import statistics
+from framehaul.bench import statistics, store
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows
+from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
+from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRES_APPEND, Contract
@@ -59,6 +61,13 @@ def load(directory: Path) -> pl.DataFrame:
     return passes
 
 
+def with_shapes(passes: pl.DataFrame, directory: Path) -> pl.DataFrame:
+    """Return the passes with their `shape` of a table, and those of tables of other shapes, where there are some."""
+    path = directory / TABLE_SHAPES.results
+    shapes = [store.read(path, imported(TABLE_SHAPES.rows))] if path.exists() else []
+    return pl.concat([passes.with_columns(shape=pl.lit("standard")), *shapes], how="diagonal")
+
+
 def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.DataFrame:
     """Return the fastest technique that gives back exact values and dtypes for each need, and its terms.
 
@@ -67,7 +76,7 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
     rows that both moved. A need without a technique in these passes has no row.
     """
     exact = statistics.summary(passes).filter(
-        pl.col("origin") != "baseline", pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
+        ~pl.col("origin").is_in(["baseline", "framehaul"]), pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
     )
     terms_of = {one.key: one.contract for one in techniques()}
     passes_of = passes.partition_by(statistics.NAMES, as_dict=True)

@@ -33,16 +33,22 @@ SHAPES_OF = {
     "sizes": SHAPES,
 }
 COMPARED: dict[DatabaseDirection, tuple[str, ...]] = {
-    ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted"),
-    ("postgres", "read"): ("polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded"),
+    ("postgres", "write"): (
+        "polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted", "polars_framehaul_write",
+    ),
+    ("postgres", "read"): (
+        "polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded", "polars_framehaul_read",
+    ),
     ("clickhouse", "write"): (
         "polars_httpx_parquet", "polars_http_client_arrow_stream", "polars_http_client_native_presorted",
+        "polars_framehaul_write",
     ),
     ("clickhouse", "read"): (
         "polars_urllib_csv", "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
+        "polars_framehaul_read",
     ),
 }  # fmt: skip
-"""For each direction, the best published technique, one without this project's codecs, and the fastest of all."""
+"""The best published technique of each direction, one without our codecs, the fastest of all, and our choice."""
 EVERYDAY: dict[DatabaseDirection, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest"),
     ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
