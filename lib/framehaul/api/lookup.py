@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeIs
 
 import pandas as pd
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 from psycopg.rows import tuple_row
 
@@ -138,7 +139,8 @@ def _bytes_or_nested(frame: pl.DataFrame | pd.DataFrame, documents: Collection[s
     Objects of pandas have the type of their values, which is looked for in columns for `documents` alone.
     """
     if _is_polars(frame):
-        kinds = {field.name: field.type for field in frame.clear().to_arrow().schema}
+        schema = frame.select(cs.binary() | cs.nested()).clear().to_arrow().schema
+        kinds = {field.name: field.type for field in schema}
     else:
         kinds = {name: kind for name in frame.columns if (kind := _pandas_type(frame[name], name in documents))}
     return {name: kind for name, kind in kinds.items() if _is_binary(kind) or pa.types.is_nested(kind)}
@@ -242,7 +244,7 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation
         kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     _check_names(names)
     columns = tuple(
-        postgres_column(name, kind, nullable=True, labels=labels).column
+        postgres_column(name, kind, nullable=True, labels=tuple(labels)).column
         for name, (kind, labels) in zip(names, kinds, strict=True)
     )
     return Relation("query", columns, (), reference=source)
@@ -265,10 +267,6 @@ CLICKHOUSE_TABLE = """
 SELECT sorting_key, partition_key, engine, create_table_query FROM system.tables
 WHERE database = {database} AND name = {name} FORMAT JSONCompactEachRow
 """
-CLICKHOUSE_COLUMNS = """
-SELECT name, type, default_kind FROM system.columns
-WHERE database = {database} AND table = {name} ORDER BY position FORMAT JSONCompactEachRow
-"""
 FILLED = {"MATERIALIZED", "ALIAS"}
 """Kinds of defaults that the server computes."""
 
@@ -283,10 +281,12 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     sorting, partition, engine, ddl = found[0]
     if "View" in engine:
         raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
-    rows = _rows(connection, CLICKHOUSE_COLUMNS.format(**given))
-    columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
-    computed = frozenset(name for name, _, default in rows if default in FILLED)
-    needed = {name for name, _, default in rows if not default}
+    rows = _rows(connection, f"DESCRIBE TABLE {clickhouse_name(table, connection.database)} FORMAT JSONCompactEachRow")
+    columns = {
+        name: Declared(name, kind, "Nullable(" in kind) for name, kind, default, *_ in rows if default not in FILLED
+    }
+    computed = frozenset(name for name, _, default, *_ in rows if default in FILLED)
+    needed = {name for name, _, default, *_ in rows if not default}
     # ORDER BY (id) is "(id)".
     inner = re.fullmatch(r"\((\w+|`.*`)\)", sorting)
     parts = [*arguments(inner[1] if inner else sorting)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import polars as pl
 
@@ -71,7 +72,8 @@ POSTGRES: dict[str, Types] = {
 """The types of PostgreSQL without parameters, as format_type() names them."""
 
 
-def postgres_column(name: str, kind: str, *, nullable: bool, labels: Sequence[str] = ()) -> ServerColumn:
+@lru_cache(maxsize=4096)
+def postgres_column(name: str, kind: str, *, nullable: bool, labels: tuple[str, ...] = ()) -> ServerColumn:
     """Return the column for a type of PostgreSQL, as format_type() names it; `labels` are those of an enum.
 
     Raises TableError, with what to do, for a type that is not supported.
@@ -158,6 +160,7 @@ SECONDS = Limit(
 """What a DateTime of ClickHouse holds: seconds since 1970 in 32 bits."""
 
 
+@lru_cache(maxsize=4096)
 def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerColumn:
     """Return the column for a type of ClickHouse; a String, or one in an Array, holds bytes where `binary` is given.
 

@@ -433,8 +433,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
 
 def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
     """Draw one direction: published techniques in an upper line, ours in a lower line, the server alone between."""
-    above, between = dict.fromkeys(("published", "everyday"), -0.1), {"baseline": 0.01}
-    lines = dict.fromkeys(GLANCE, 0.12) | above | between
+    lines = dict.fromkeys(GLANCE, 0.12) | {"published": -0.1, "everyday": -0.1, "baseline": 0.01}
     for kind, (_, color, mark) in GLANCE.items():
         speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
         size = 420 if mark == "|" else 46
