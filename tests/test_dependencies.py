@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from framehaul.data.schema import Table
+from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
 from tests.installed import modules_beside, project
 
@@ -23,6 +26,14 @@ import importlib, pkgutil, framehaul
 for module in pkgutil.walk_packages(framehaul.__path__, "framehaul."):
     importlib.import_module(module.name)
 """
+
+
+BASE = sys._base_executable  # type: ignore[attr-defined]
+
+
+def found_uv() -> str:
+    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
+    return uv or pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
 
 
 def imported(code: str, *extras: str) -> subprocess.CompletedProcess[str]:
@@ -49,15 +60,41 @@ def test_what_is_beside_the_core_is_found(code: str) -> None:
 
 
 @pytest.mark.slow
+def test_the_wheel_alone_runs_the_lines_of_the_readme(servers: Servers, tmp_path: Path) -> None:
+    uv, home = found_uv(), tmp_path / "empty"
+    for command in (
+        [uv, "venv", f"--python={BASE}", str(home)],
+        [uv, "build", "--wheel", f"--out-dir={tmp_path}", str(PROJECT)],
+        [uv, "pip", "install", f"--python={home}/bin/python", *map(str, tmp_path.glob("*.whl"))],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    at = servers.clickhouse
+    address = f"http://{at.user}:{at.password}@{at.host}:{at.http_port}/{at.database}"
+    script = f"""
+import datetime as dt, framehaul, polars as pl
+frame = pl.DataFrame({{"day": [dt.date(2026, 11, 2)], "value": [0.5]}})
+for target in ({servers.postgres.dsn()!r}, {address!r}):
+    framehaul.write(frame, target, "framehaul_wheel", create="day")
+    assert framehaul.read(target, "SELECT * FROM framehaul_wheel").equals(frame)
+    print(framehaul.explain(frame, target, "framehaul_wheel"))
+"""
+    try:
+        done = subprocess.run(
+            [f"{home}/bin/python", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    finally:
+        for server in (servers.postgres, servers.clickhouse):
+            tables_of(server).drop(Table("framehaul_wheel", (), ()))
+
+
+@pytest.mark.slow
 def test_every_module_is_imported_with_the_lowest_versions(tmp_path: Path) -> None:
-    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
-    if uv is None:
-        pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
-    python = tmp_path / "lowest" / "bin" / "python"
-    base = sys._base_executable  # type: ignore[attr-defined]
+    uv, python = found_uv(), tmp_path / "lowest" / "bin" / "python"
     lowest = ["--resolution=lowest-direct", "--all-extras", f"--requirements={PROJECT / 'pyproject.toml'}"]
     for command in (
-        [uv, "venv", f"--python={base}", str(tmp_path / "lowest")],
+        [uv, "venv", f"--python={BASE}", str(tmp_path / "lowest")],
         [uv, "pip", "install", f"--python={python}", *lowest],
         [str(python), "-c", EVERY_MODULE],
     ):

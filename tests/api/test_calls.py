@@ -308,13 +308,25 @@ def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers
         (lambda: framehaul.write(clickhouse_frame(1), clickhouse, "a.b.c"), "no name of a table"),
         (lambda: next(framehaul.read_batches(clickhouse, "SELECT 1", rows=0)), "rows=0"),
         (lambda: next(framehaul.read_batches(clickhouse, "SELECT 1", frame="dask")), "frame='dask'"),  # type: ignore[arg-type]
-        (lambda: framehaul.read(clickhouse, "SELECT (1, 2) AS pair"), "name the elements of the tuple"),
     ):
         with pytest.raises(TableError, match=said):
             call()
     said = str(framehaul.explain(clickhouse_frame(1), clickhouse, CLICKHOUSE))
     assert "an Arrow stream: few rows" in said
     assert "left after a failure: the blocks written before" in said
+
+
+def test_a_numeric_without_digits_takes_decimals_and_a_tuple_needs_no_names(
+    postgres: psycopg.Connection[Any], clickhouse: HttpConnection
+) -> None:
+    postgres.execute("CREATE TABLE framehaul_api.free (id bigint PRIMARY KEY, price numeric)")
+    frame = pl.DataFrame({"id": [1, 2], "price": ["1.50", "-3.25"]}).cast({"price": pl.Decimal(9, 2)})
+    framehaul.write(frame, postgres, "framehaul_api.free")
+    framehaul.write(frame.with_columns(id=pl.col("id") + 2).to_pandas(), postgres, "framehaul_api.free")
+    read = framehaul.read(postgres, "SELECT sum(price)::numeric(9, 2) AS price FROM framehaul_api.free")
+    assert read["price"].to_list() == [frame["price"].sum() * 2]
+    pair = framehaul.read(clickhouse, "SELECT (1, 'a') AS pair")
+    assert pair.rows() == [({"1": 1, "2": "a"},)]
 
 
 def test_types_are_known_by_the_names_that_servers_give() -> None:

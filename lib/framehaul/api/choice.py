@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Literal
 
@@ -37,6 +37,8 @@ class Choice:
     technique: str
     reason: str
     terms: Contract | None = None
+    not_taken: Mapping[str, str] = field(default_factory=dict)
+    """Faster techniques on other terms, and the reason why each was not taken."""
     ddl: str = ""
     """The CREATE TABLE for a table that is missing."""
 
@@ -47,6 +49,7 @@ class Choice:
                 f"locks: {self.terms.locks}", f"visible while it runs: {self.terms.others_see}",
                 f"left after a failure: {self.terms.after_failure}",
             ]  # fmt: skip
+        lines += [f"faster, not taken: {name}: {why}" for name, why in self.not_taken.items()]
         return "\n".join([*lines, self.ddl] if self.ddl else lines)
 
 
@@ -76,6 +79,10 @@ def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) ->
         return Choice(
             f"{frame}_pgpq_presorted",
             "rows in the order of the primary key append to its index instead of hitting random pages of it", terms,
+            {
+                f"{frame}_pgpq_key_last": "it locks the table, against readers and writers",
+                "polars_pgpq_presorted_two_connections": "its two transactions may leave half of the rows",
+            },
         )  # fmt: skip
     if any(map(_is_array_that_pgpq_lacks, table.columns)):
         return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)

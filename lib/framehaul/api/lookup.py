@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeIs
 
 import pandas as pd
@@ -70,12 +71,14 @@ class Declared:
     def column(self, sent: pa.DataType | None = None) -> ServerColumn:
         """Return the column as it is sent and received; raises TableError for a type that is not supported.
 
-        `sent` is the type of bytes, which ClickHouse's String holds, or of a nested column, which PostgreSQL's jsonb
-        holds as documents.
+        `sent` is the type of bytes, which ClickHouse's String holds, of decimals, whose digits a numeric of PostgreSQL
+        need not name, or of a nested column, which jsonb holds as documents.
         """
         if self.labels is None:
             element = sent.value_type if sent is not None and is_list(sent) else sent
             return clickhouse_column(self.name, self.kind, binary=_is_binary(element))
+        if self.kind == "numeric" and sent is not None and pa.types.is_decimal(sent):
+            return postgres_column(self.name, f"numeric({sent.precision},{sent.scale})", nullable=self.nullable)
         if self.kind == "jsonb" and sent is not None and pa.types.is_nested(sent):
             types = types_inside(sent)
             if types is None:
@@ -123,8 +126,8 @@ class Target:
             said = "; ".join(f"{what}: {', '.join(map(repr, found))}" for what, found in problems.items() if found)
             raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
         documents = {name for name in names if self.columns[name].kind == "jsonb"}
-        bytes_or_nested = _bytes_or_nested(frame, documents)
-        columns = [self.columns[name].column(bytes_or_nested.get(name)) for name in names]
+        special = _special_types(frame, documents)
+        columns = [self.columns[name].column(special.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
         by_month = month[1] if month and month[1] in names else None
@@ -133,23 +136,29 @@ class Target:
         return relation, columns
 
 
-def _bytes_or_nested(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the Arrow types of columns that are bytes or nested.
+def _special_types(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the Arrow types of columns that are bytes, decimals or nested.
 
     Objects of pandas have the type of their values, which is looked for in columns for `documents` alone.
     """
     if _is_polars(frame):
-        schema = frame.select(cs.binary() | cs.nested()).clear().to_arrow().schema
+        schema = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow().schema
         kinds = {field.name: field.type for field in schema}
     else:
         kinds = {name: kind for name in frame.columns if (kind := _pandas_type(frame[name], name in documents))}
-    return {name: kind for name, kind in kinds.items() if _is_binary(kind) or pa.types.is_nested(kind)}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if _is_binary(kind) or pa.types.is_nested(kind) or pa.types.is_decimal(kind)
+    }
 
 
 def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:
     if isinstance(values.dtype, pd.ArrowDtype):
         return values.dtype.pyarrow_dtype
     first = next(iter(values.dropna()), None) if values.dtype == object else None
+    if isinstance(first, Decimal):
+        return pa.array(values, from_pandas=True).type
     if isinstance(first, bytes):
         return pa.binary()
     if isinstance(first, list) and isinstance(next(filter(None, first), None), bytes):

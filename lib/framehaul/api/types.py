@@ -220,10 +220,11 @@ def _map(found: re.Match[str]) -> Types:
 
 
 def _tuple(found: re.Match[str]) -> Types:
-    fields = [re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part) for part in arguments(found[1])]
-    if not all(fields):
-        raise ValueError("name the elements of the tuple")
-    return struct_types({field[1] or field[2]: _clickhouse_types(field[3]) for field in fields if field})
+    fields: dict[str, Types] = {}
+    for at, part in enumerate(arguments(found[1]), 1):
+        named = re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part)  # else the name is its place
+        fields[(named[1] or named[2]) if named else str(at)] = _clickhouse_types(named[3] if named else part)
+    return struct_types(fields)
 
 
 CLICKHOUSE_MADE: list[tuple[str, Callable[[re.Match[str]], Types]]] = [

@@ -471,6 +471,8 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
+        if array.nbytes <= FEW_BYTES and _is_valid(array):
+            return array
         data, offsets = text_buffers(array)
         if not rows_in_place(offsets, len(data)):
             raise pa.ArrowInvalid("its offsets do not lie within its data")
@@ -482,6 +484,18 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
         if kind in (pa.string_view(), pa.binary_view()):
             return without_views_of_null(array)
     return array
+
+
+FEW_BYTES = 1 << 16
+"""Text that Arrow validates sooner than numba starts."""
+
+
+def _is_valid(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def check_finite(array: pa.Array) -> None:

@@ -5,10 +5,12 @@ A loop and the functions that it calls are in one file, because numba's cache no
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-import numba
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -58,21 +60,53 @@ class NotTextError(ValueError):
         super().__init__(f"column {name}, row {row:,}: {shown} is not UTF-8; read the column as binary")
 
 
+_WAITING: list[Callable[..., Any]] = []
+"""Loops that no call has needed yet."""
+
+
 def compiled[F: Callable[..., Any]](function: F) -> F:
     """Return the function as machine code that releases the interpreter's lock; it is compiled once per machine.
+
+    Numba takes half a second to start, so that it is imported by the first call of any such function.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if call in _WAITING:
+            _start_numba()
+        return call.dispatcher(*arguments)  # type: ignore[attr-defined]
+
+    _WAITING.append(call)
+    return cast("F", call)
+
+
+def _start_numba() -> None:
+    """Put dispatchers in the place of all functions that wait, because a loop can call only dispatchers.
 
     Compilation is serialised: if two threads make the first call, one may fail with a KeyError in numba 0.68.1.
     Numba's own lock covers only the compilation: https://github.com/numba/numba/issues/2517
     """
-    dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
-    compile_for = dispatcher._compile_for_args
+    import numba
 
-    def one_at_a_time(*arguments: Any) -> Any:
-        with COMPILING:
-            return compile_for(*arguments)
+    def dispatcher_of(function: Callable[..., Any]) -> Any:
+        dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
+        compile_for = dispatcher._compile_for_args
 
-    dispatcher._compile_for_args = one_at_a_time
-    return cast("F", dispatcher)
+        def one_at_a_time(*arguments: Any) -> Any:
+            with COMPILING:
+                return compile_for(*arguments)
+
+        dispatcher._compile_for_args = one_at_a_time
+        return dispatcher
+
+    with COMPILING:
+        waiting = {id(call): call for call in _WAITING}
+        for call in waiting.values():
+            call.dispatcher = dispatcher_of(inspect.unwrap(call))  # type: ignore[attr-defined]
+        modules = [module for name, module in sys.modules.items() if name.startswith("framehaul.")]
+        for names in map(vars, modules):
+            names.update({name: waiting[id(value)].dispatcher for name, value in names.items() if id(value) in waiting})  # type: ignore[attr-defined]
+        _WAITING.clear()
 
 
 def for_reading[A: NDArray[Any]](array: A) -> A:
