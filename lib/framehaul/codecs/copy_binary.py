@@ -28,7 +28,7 @@ from framehaul.codecs.compiled import (
     uuid_views_of,
 )
 from framehaul.data.schema import Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, keep_invalid, words_of_eight
+from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, few, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -123,7 +123,8 @@ class CopyDecoder:
         """
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
         self._bytes += begin
-        return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
+        with few(size):
+            return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
 
     def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
         """Decode whole rows into a batch, and return the number of their bytes."""

@@ -5,17 +5,19 @@ A loop and the functions that it calls are in one file, because numba's cache no
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -73,11 +75,30 @@ def compiled[F: Callable[..., Any]](function: F) -> F:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         if call in _WAITING:
+            if _FEW.get():
+                return function(*arguments)
             _start_numba()
         return call.dispatcher(*arguments)  # type: ignore[attr-defined]
 
     _WAITING.append(call)
     return cast("F", call)
+
+
+_FEW = ContextVar("few", default=False)
+_left_bytes = [1 << 19]
+"""The bytes that a process may still decode without numba, in about as long as numba takes to start."""
+
+
+@contextlib.contextmanager
+def few(size: int) -> Iterator[None]:
+    """Run loops over this many bytes as plain Python, unless numba has started or they are too many."""
+    is_few = bool(_WAITING) and size <= _left_bytes[0]
+    _left_bytes[0] -= size if is_few else 0
+    token = _FEW.set(is_few)
+    try:
+        yield
+    finally:
+        _FEW.reset(token)
 
 
 def _start_numba() -> None:

@@ -228,6 +228,20 @@ NETWORK = Study(
     seconds=(10, 30, 150),
 )
 
+SIZES = Parameter(
+    "sizes", [1_000], "numbers of rows that whole scripts move", least=1, smoke=[300],
+    reference=[1_000, 100_000, 1_000_000],
+)  # fmt: skip
+SCRIPTS_STUDY = Study(
+    "24_scripts",
+    "How long does a whole script take, imports included?",
+    (SIZES, ROUNDS.at(2, reference=5), WARMUP.at(0, reference=1), SEED),
+    "framehaul.studies.scripts.study:Result",
+    "script",
+    holds=(),
+    seconds=(20, 35, 400),
+)
+
 EXPLORER = Study(
     "00_explorer", "What did a run measure?", (Parameter("run", "", "a run, as the path of a directory"),),
     only_reads=True, on_demand=True,
@@ -239,7 +253,7 @@ def studies() -> tuple[Study, ...]:
     return (
         EXPLORER, *TRANSFERS, SUMMARY, SCALING, ABLATIONS, FIDELITY, FAULTS_STUDY, POSTGRES_DRIVERS,
         CLICKHOUSE_CLIENTS, WAREHOUSE, PARQUET, JSON_PARQUET, PGBENCH, NOISE, TABLE_SHAPES, EVERYDAY_API, UPSERT_STUDY,
-        OWN_DATA, SCALE_OUT, NETWORK,
+        OWN_DATA, SCALE_OUT, NETWORK, SCRIPTS_STUDY,
     )  # fmt: skip
 
 
