@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 
@@ -31,12 +30,13 @@ from framehaul.api.lookup import (
 )
 from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
-from framehaul.data.frames import to_pandas, to_polars, validated, with_bytes
+from framehaul.data.frames import is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
 
 if TYPE_CHECKING:
+    import pandas as pd
     import psycopg
 
 type Address = str | psycopg.Connection[Any] | HttpConnection
@@ -133,7 +133,7 @@ def _check_kind(frame: str) -> None:
 
 def as_frame(frame: object) -> Frame:
     """Return a frame of Polars or pandas; Arrow becomes Polars without a copy. Raises FrameError for what is none."""
-    if isinstance(frame, pl.DataFrame | pd.DataFrame):
+    if isinstance(frame, pl.DataFrame) or is_pandas(frame):
         return frame
     if isinstance(frame, pl.LazyFrame):
         raise FrameError("the frame is lazy: collect() it first")

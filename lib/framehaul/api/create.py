@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
 from framehaul.techniques.clients import HttpConnection
 
 if TYPE_CHECKING:
+    import pandas as pd
     import psycopg
 
 type Client = psycopg.Connection[Any] | HttpConnection

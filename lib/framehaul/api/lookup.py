@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeIs
 
-import pandas as pd
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
@@ -31,6 +30,7 @@ from framehaul.errors import TableError
 from framehaul.techniques.clients import UTF8, HttpConnection
 
 if TYPE_CHECKING:
+    import pandas as pd
     import psycopg
 
 
@@ -154,6 +154,8 @@ def _special_types(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str
 
 
 def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:
+    import pandas as pd
+
     if isinstance(values.dtype, pd.ArrowDtype):
         return values.dtype.pyarrow_dtype
     first = next(iter(values.dropna()), None) if values.dtype == object else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeIs
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,15 +19,22 @@ from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place, words_of_eight
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BATCH_ROWS = 65_536
 """Default rows per record batch: enough to amortise the cost of a batch, few enough for a CPU cache."""
 UUID_BYTES = 16
-UUIDS = pd.ArrowDtype(pa.uuid())
-"""The pandas dtype of Arrow's extension type for UUIDs."""
 FIRST_DAYS = -2_440_588
 """4713 BC in days since 1970: PostgreSQL has no earlier dates."""
 UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 """Units of time in a day."""
+
+
+def is_pandas(frame: object) -> TypeIs[pd.DataFrame]:
+    """Return whether a frame is one of pandas, which takes a third of a second to import."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(frame, pandas.DataFrame)
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
@@ -38,10 +45,10 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
-    if not isinstance(frame, pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch):
+    if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
-    if isinstance(frame, pd.DataFrame) and isinstance(frame.columns, pd.MultiIndex):
-        raise ValueError(  # noqa: TRY004  it is a dataframe
+    if is_pandas(frame) and frame.columns.nlevels > 1:
+        raise ValueError(
             f"the columns of the frame have {frame.columns.nlevels} levels (a MultiIndex), and a table's none: join "
             "them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
         )
@@ -63,7 +70,7 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     if any(wrong.values()):
         problems = "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in wrong.items() if names)
         raise ValueError(f"the frame does not have the columns of table {table.name}: {problems}")
-    return frame[wanted] if isinstance(frame, pd.DataFrame) else frame.select(wanted)
+    return frame[wanted] if is_pandas(frame) else frame.select(wanted)
 
 
 def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -84,6 +91,8 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     Raises ValueError for columns that differ from the table's, for a value that does not fit its column, for NULL in a
     column that is not nullable, and for text that is not UTF-8.
     """
+    import pandas as pd
+
     frame = in_table_order(frame, table)
     try:
         converted: dict[str, pd.Series[Any]] = {}
@@ -94,7 +103,7 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
             elif pa.types.is_decimal(column.types.arrow) and pd.api.types.is_integer_dtype(values.dtype):
                 numbers = pa.chunked_array([pa.array(values, from_pandas=True)]).cast(column.types.arrow)
                 converted[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(numbers), values.index)
-            elif column.type is ColumnType.UUID and values.dtype == UUIDS:
+            elif column.type is ColumnType.UUID and values.dtype == pd.ArrowDtype(pa.uuid()):
                 texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
                 converted[column.name] = pd.Series(texts, values.index, dtype="str")
         content = pa.Table.from_pandas(frame.assign(**converted), schema=table.arrow_schema, preserve_index=False)
@@ -137,6 +146,8 @@ def _maybe_rounded(values: pd.Series[Any], column: Column) -> pl.Series | None:
 
 def check_midnights(values: pd.Series[Any]) -> None:
     """Raise ValueError for a timestamp among dates that is not midnight."""
+    import pandas as pd
+
     if any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
         for row, value in enumerate(values):
             if isinstance(value, dt.datetime) and not pd.isna(value) and value.time() != dt.time():
@@ -352,6 +363,8 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
 
     Raises ValueError for invalid arrays; `valid` skips the validation of arrays that are valid by construction.
     """
+    import pandas as pd
+
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     columns: dict[str, Any] = {}
     for column in table.columns:

@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FRACTIONS = (float, np.floating, Decimal)
 """Types of numbers that may have a fraction."""
@@ -31,6 +33,8 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
     Raises ValueError, naming the column, for a value that is not of the type: Arrow would drop unknown fields.
     """
+    import pandas as pd
+
     if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays, which have no NULL
         if values.dtype.pyarrow_dtype == kind:
             return values
@@ -116,6 +120,8 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value."""
+    import pandas as pd
+
     types = {*map(type, values)} - {type(None)}
     if type(pd.NA) in types:
         values = [None if value is pd.NA else value for value in values]
@@ -146,6 +152,8 @@ def _parsed_texts(values: list[Any], kind: pa.DataType) -> list[Any]:
 
 def _timestamp_of(text: str) -> dt.datetime:
     """Return a timestamp: pandas' if the text has more digits than Python's datetime."""
+    import pandas as pd
+
     return pd.Timestamp(text) if PAST_MICROSECONDS.search(text) else dt.datetime.fromisoformat(text)
 
 
@@ -173,6 +181,8 @@ def _kept_exactly(given: pa.Array, made: pa.Array) -> pa.Array:
 
 def _timestamp_array(values: list[Any], types: set[type], kind: pa.DataType) -> pa.Array:
     """Return timestamps or durations, numpy's in their own unit; raises ValueError for a fraction of the unit."""
+    import pandas as pd
+
     if _has_types(types, (np.datetime64, np.timedelta64)):
         return pa.array(values).cast(kind)
     if _has_types(types, (float,)):

@@ -73,7 +73,7 @@ class Types:
 
     def __post_init__(self) -> None:
         if self.polars is None:
-            object.__setattr__(self, "polars", pl.Series(values=pa.array([], self.arrow)).dtype)
+            object.__setattr__(self, "polars", pl.Series(values=pa.nulls(0, self.arrow)).dtype)
 
     @property
     def pandas(self) -> str:

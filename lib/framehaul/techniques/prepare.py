@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,9 @@ from framehaul.data.documents import check_document, documents, first_refused
 from framehaul.data.frames import check_text, conform, from_pandas, from_polars
 from framehaul.data.schema import ARRAYS, FIRST_DAY, LAST_DAY, LONG_NUMBERS, NESTED, Column, ColumnType, Table
 from framehaul.techniques.registry import Database
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
 DATES = {

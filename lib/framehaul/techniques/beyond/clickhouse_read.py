@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import http.client
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import adbc_driver_manager.dbapi
-import aiohttp
-import clickhouse_driver
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 from _ch_core import StreamDecoder
-from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import adbc_driver_manager.dbapi
+    import aiohttp
+    import clickhouse_driver
+    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 # A SELECT returns all rows or raises an error. A profile may end it early without an error, by a limit, or by an
 # overflow mode for rows, bytes or time: https://clickhouse.com/docs/operations/settings/query-complexity

@@ -13,14 +13,10 @@ from collections.abc import AsyncIterator, Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import adbc_driver_manager.dbapi
-import httpx
-import pandas as pd
 import polars as pl
 import pyarrow as pa
-from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
@@ -30,6 +26,12 @@ from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settin
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import adbc_driver_manager.dbapi
+    import httpx
+    import pandas as pd
+    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 # An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
 # that is not nullable is an error and not a zero. A missing column is an error, and column names are case-sensitive.

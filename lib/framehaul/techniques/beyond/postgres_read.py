@@ -11,18 +11,14 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import asyncpg
 import connectorx
-import duckdb
-import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.documents import without_documents
@@ -31,6 +27,12 @@ from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Tabl
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import asyncpg
+    import duckdb
+    import pandas as pd
+    from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An unquoted empty field is NULL, a quoted
 # empty field is empty text. PostgreSQL, Polars and Arrow distinguish the two, so that no text becomes NULL.

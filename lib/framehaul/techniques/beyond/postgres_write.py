@@ -15,19 +15,14 @@ from contextlib import contextmanager
 from decimal import Decimal
 from ipaddress import ip_address
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import duckdb
-import numpy as np
-import pandas as pd
 import pgpq
 import polars as pl
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
-from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
@@ -50,6 +45,13 @@ from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    import pandas as pd
+    from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+    from numpy.typing import NDArray
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An unquoted empty field is NULL, a quoted
 # empty field is empty text. PostgreSQL and Polars agree on that by default, so that no text becomes NULL.

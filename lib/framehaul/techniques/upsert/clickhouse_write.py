@@ -10,8 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
@@ -26,6 +25,9 @@ from framehaul.techniques.contract import (
 )
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.upsert.rows import SIGN, check_keys, upsert, without_key
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
 """The engine and settings that lightweight updates need."""

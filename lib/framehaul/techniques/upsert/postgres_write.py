@@ -11,11 +11,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import duckdb
-import polars as pl
-import psycopg
+from typing import TYPE_CHECKING, Any
 
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, Table, quote_postgres, refuse
 from framehaul.errors import UnavailableError
@@ -24,6 +20,11 @@ from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
 from framehaul.techniques.prepare import prepare_rows
 from framehaul.techniques.upsert.rows import check_keys, upsert, without_key
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+    import psycopg
 
 
 def on_conflict(table: Table) -> str:
