@@ -77,7 +77,7 @@ def test_the_first_lines_of_the_readme_run_as_they_stand(servers: Servers, capsy
         psycopg.connect(servers.postgres.dsn(), autocommit=True) as postgres,
         open_http_client(server) as clickhouse,
     ):
-        postgres.execute(f"CREATE TABLE metrics ({columns}); CREATE TABLE metrics_doubled ({columns})".encode())
+        postgres.execute(f"CREATE TABLE metrics ({columns})".encode())
         clickhouse.post("CREATE TABLE metrics (day Date, value Float64) ENGINE = MergeTree ORDER BY day").read()
         try:
             postgres.execute("INSERT INTO metrics VALUES ('2026-11-02', 1.5), ('2026-10-31', 3)")
@@ -85,6 +85,6 @@ def test_the_first_lines_of_the_readme_run_as_they_stand(servers: Servers, capsy
             assert postgres.execute("SELECT value FROM metrics_doubled").fetchall() == [(3.0,)]
             assert clickhouse.post("SELECT day, value FROM metrics").read() == b"2026-11-02\t1.5\n"
         finally:
-            postgres.execute("DROP TABLE metrics, metrics_doubled")
+            postgres.execute("DROP TABLE IF EXISTS metrics, metrics_doubled")
             clickhouse.post("DROP TABLE metrics").read()
     assert "polars_pgpq_copy_binary" in capsys.readouterr().out

@@ -160,7 +160,9 @@ def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals(
     frame = read_all(REFERENCE)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert set(frame["status"]) == {"ok"}
-    assert {named(*one) for one in frame.select(statistics.NAMES).unique().rows()} == {*techniques()}
+    # framehaul.write and read were made techniques after it.
+    measured = {one for one in techniques() if one.origin != "framehaul"}
+    assert {named(*one) for one in frame.select(statistics.NAMES).unique().rows()} == measured
     chosen = frame.filter(pl.col("origin") != "everyday")
     assert {*chosen.group_by(statistics.NAMES).agg(pl.col("rows").max())["rows"]} == {1_000_000}
     rounds = frame.group_by(*statistics.NAMES, "rows").agg(pl.col("pass").n_unique())
