@@ -63,6 +63,11 @@ def test_studies_measure_and_show_nothing() -> None:
     assert not shown
 
 
+def test_docstrings_begin_with_a_sentence() -> None:
+    begins = re.compile(r'"""(What|Of|As|How|Who)\b')
+    assert not [path.name for path in LIBRARY.rglob("*.py") if begins.search(path.read_text())]
+
+
 def test_every_room_has_the_name_of_its_notebooks() -> None:
     rooms = {path.name for path in (LIBRARY / "studies").iterdir() if (path / "__init__.py").exists()}
     several = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"}

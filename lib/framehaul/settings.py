@@ -33,9 +33,9 @@ class Settings:
     """All settings outside a notebook; each field is read from the variable `FRAMEHAUL_<FIELD>`."""
 
     servers: ServerMode = "embedded"
-    """What runs the servers: this project (`embedded`), `docker` compose, or someone else (`external`)."""
+    """The source of the servers: this project (`embedded`), `docker` compose, or someone else (`external`)."""
     transport: Transport = "tcp"
-    """How clients reach PostgreSQL: `tcp`, or `unix` for a socket in a directory on the same machine."""
+    """The transport of PostgreSQL's clients: `tcp`, or `unix` for a socket in a directory on the same machine."""
     postgres_dsn: str | None = None
     """External PostgreSQL, as a libpq URL or key=value string; the host may be the directory of a Unix socket."""
     clickhouse_url: str | None = None

@@ -42,12 +42,12 @@ class Relation(Table):
 
     @property
     def postgres_name(self) -> str:
-        """What stands for the table in a statement of PostgreSQL."""
+        """The name or the subquery in a statement of PostgreSQL."""
         return self.reference
 
     @property
     def clickhouse_name(self) -> str:
-        """What stands for the table in a statement of ClickHouse."""
+        """The name or the subquery in a statement of ClickHouse."""
         return self.reference
 
     def renamed(self, name: str) -> Relation:

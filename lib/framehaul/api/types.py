@@ -34,7 +34,7 @@ POLARS_DIGITS = 38
 
 @dataclass(frozen=True)
 class Limit:
-    """What a column of the server's table accepts less of than the column that is sent: `holds` is an expression."""
+    """A limit of the server's column that the sent type does not have; `holds` is true within it."""
 
     holds: Callable[[pl.Expr], pl.Expr]
     message: str
@@ -46,7 +46,7 @@ class ServerColumn:
 
     column: Column
     select: str = "{0}"
-    """How a query gives the value in the column's type, where the server's own type is another; `{0}` is its name."""
+    """The expression by which a query converts the value to the column's type; `{0}` is the column's name."""
     limit: Limit | None = None
 
 
@@ -157,7 +157,7 @@ SECONDS = Limit(
     lambda moment: (moment.to_physical() % 1000 == 0) & moment.to_physical().is_between(0, 2**32 * 1000 - 1),
     "a whole second from 1970 to 2106",
 )
-"""What a DateTime of ClickHouse holds: seconds since 1970 in 32 bits."""
+"""The range of ClickHouse's DateTime: seconds since 1970 in 32 bits."""
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""The code of techniques as it stands in the library, and their calls."""
+"""The code of techniques in the library, and their calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _known() -> dict[tuple[str, str, str], Technique]:
 
 
 def _function(technique: Technique) -> str:
-    """Return a function as it stands in its file, without the decorator that registers it."""
+    """Return a function as in its file, without the decorator that registers it."""
     text = inspect.getsource(technique.function).strip()
     return re.sub(r"\A.*?^(?=(async )?def )", "", text, count=1, flags=re.MULTILINE | re.DOTALL)
 

@@ -62,7 +62,7 @@ class Fault:
     clickhouse: str = ""
     """A statement that prepares the target `{table}`, with the `{last}` or `{middle}` id."""
     strikes: Break | None = None
-    """How the relay breaks the connection."""
+    """The way in which the relay breaks the connection."""
     after: tuple[float, ...] = (0.0,)
     """The share of the bytes after which the connection breaks, and smaller shares for passes with fewer bytes."""
     idles: bool = False

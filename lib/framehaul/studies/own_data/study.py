@@ -50,7 +50,7 @@ class Frame:
     derived: Derived
     notes: tuple[str, ...]
     mode: str = modes.APPEND
-    """What a write does to rows that are in the table: one of `modes.MODES`."""
+    """One of `modes.MODES`: the fate of rows that are in the table before a write."""
 
     @property
     def table(self) -> Table:
@@ -181,7 +181,7 @@ def first_answer(passes: pl.DataFrame) -> str:
 
 
 def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
-    """Write a script for each path beside the page, and return the scripts by file name.
+    """Write a script for each path into the page's directory, and return the scripts by file name.
 
     It calls the fastest technique that `framehaul.write` takes by name. Scripts of an older run are removed.
     """

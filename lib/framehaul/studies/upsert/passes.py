@@ -37,12 +37,12 @@ class Row:
     """The seconds of a reader's query over the whole table before the upsert."""
     longest_read_s: float | None = None
     seen: str | None = None
-    """What the reader saw while the upsert ran, each with its number of reads."""
+    """The states that the reader saw while the upsert ran, each with its number of reads."""
     errors: str | None = None
     lost_rows: int | None = None
     doubled_rows: int | None = None
     mixed_rows: int | None = None
-    """Of the rows with keys of both writers, those of the writer with fewer of them."""
+    """The rows of the writer with fewer rows, among rows with keys of both writers."""
     left: str | None = None
     """The rows of the frame in the table after the client was killed."""
     beside: int | None = None
