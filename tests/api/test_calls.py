@@ -201,6 +201,8 @@ def test_an_append_with_a_token_is_stored_once(clickhouse: HttpConnection, serve
     clickhouse.post(f"ALTER TABLE {CLICKHOUSE} RESET SETTING non_replicated_deduplication_window").read()
     with pytest.raises(TableError, match=r"does not deduplicate: .* MODIFY SETTING"):
         framehaul.write(frame, address, CLICKHOUSE, token="load 2")
+    with pytest.raises(TableError, match="with a token the technique is given"):
+        framehaul.write(frame, address, CLICKHOUSE, token="x", technique="polars_http_client_arrow_stream")
     with pytest.raises(TableError, match="token is for appends to ClickHouse"):
         framehaul.write(pl.DataFrame({"relname": ["a"]}), servers.postgres.dsn(), "pg_class", token="x")
 
@@ -211,6 +213,11 @@ def test_a_write_joins_the_transaction_of_an_open_connection(
     with psycopg.connect(servers.postgres.dsn(), row_factory=dict_row) as open_one:
         framehaul.write(postgres_frame(5), open_one, POSTGRES)
         assert framehaul.read(open_one, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 5
+        # What another connection could not see, of types that are read over another one otherwise.
+        read = framehaul.read(open_one, f'SELECT id, price, "a List", document FROM {POSTGRES} ORDER BY id')
+        assert_frame_equal(read, postgres_frame(5).select("id", "price", "a List", "document"))
+        with pytest.raises(TableError, match="is in a transaction"):
+            next(framehaul.read_batches(open_one, f"SELECT id FROM {POSTGRES}"))
         open_one.rollback()
     assert framehaul.read(servers.postgres.dsn(), f"SELECT count(*) AS n FROM {POSTGRES}").item() == 0
 

@@ -31,6 +31,7 @@ from framehaul.api.lookup import (
 from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import is_pandas, to_pandas, to_polars, validated, with_bytes
+from framehaul.data.objects import nested_array
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
@@ -66,6 +67,8 @@ def write(
     with _connected(target) as client, _errors(), created(client, given, table, create):
         if token and (mode != "append" or not isinstance(client, HttpConnection)):
             raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
+        if token and technique:
+            raise TableError(f"technique={technique!r}: with a token the technique is given; leave one of them out")
         found, relation, choice = _prepared(given, client, table, mode, technique)
         if token and not found.deduplicates:
             raise TableError(
@@ -118,7 +121,10 @@ def read_batches(
             relation = clickhouse_result(client, query)
             batches = select_batches(client, relation)
         else:
+            was_in_transaction = _in_transaction(client)
             relation = postgres_result(client, query)
+            if was_in_transaction:
+                raise TableError("the connection is in a transaction, which batches would end: commit, or use read()")
             adbc = stack.enter_context(open_adbc(_server(target, client)))
             batches = fetch_batches((client, adbc), relation)
         stack.enter_context(contextlib.closing(batches))
@@ -255,6 +261,8 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -
     schema = None if kind == "polars" else relation.arrow_large_schema
     if relation.columns_of(*{*ColumnType} - {*WIDTHS}):
         query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
+        if _in_transaction(connection):  # whose rows no other connection sees
+            return _fetch_rows(connection, relation, query)
         with open_adbc(_server(connection, connection)) as adbc:
             return without_documents(fetch_arrow(adbc, query), relation)
     if not connection.pgconn.ssl_in_use:
@@ -267,6 +275,22 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -
             for data in copy:
                 decoder.feed(data)
     return decoder.finish()
+
+
+def _in_transaction(connection: psycopg.Connection[Any]) -> bool:
+    return connection.info.transaction_status.name != "IDLE"
+
+
+def _fetch_rows(connection: psycopg.Connection[Any], relation: Relation, query: str) -> pa.Table:
+    """Return the rows of a query as psycopg's objects, converted to Arrow without a loss."""
+    from psycopg.rows import tuple_row
+
+    rows = connection.cursor(row_factory=tuple_row).execute(query.encode()).fetchall()
+    columns = zip(*rows, strict=True) if rows else [()] * len(relation.columns)
+    arrays = [
+        nested_array([*values], column.types.arrow) for values, column in zip(columns, relation.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=relation.arrow_schema)
 
 
 def _as_kind(content: pa.Table, relation: Relation, kind: Kind) -> Any:
