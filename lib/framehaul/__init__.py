@@ -1,4 +1,4 @@
-"""Write dataframes into PostgreSQL or ClickHouse and read them back with the fastest exact technique."""
+"""Write dataframes into PostgreSQL or ClickHouse and read them back with a fast technique that keeps every value."""
 
 from __future__ import annotations
 

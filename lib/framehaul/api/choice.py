@@ -65,7 +65,7 @@ def technique_function(name: str) -> Callable[..., None]:
 
 
 def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) -> Choice:
-    """Return the fastest technique that keeps every value, in one transaction and without a lock that readers meet."""
+    """Return a fast technique that keeps every value, in one transaction and without a lock that readers meet."""
     terms = REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
     if mode == "upsert":
         if not table.key:
@@ -96,7 +96,7 @@ def _is_array_that_pgpq_lacks(column: Column) -> bool:
 
 
 def choose_clickhouse_write(frame: str, engine: str, table: Relation, rows: int, mode: Mode) -> Choice:
-    """Return the fastest technique that keeps every value and locks nothing."""
+    """Return a fast technique that keeps every value and locks nothing."""
     terms = REPLACED_BESIDE if mode == "replace" else APPEND["clickhouse"]
     if mode == "upsert":
         if "ReplacingMergeTree" not in engine or not table.key:
