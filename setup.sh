@@ -69,4 +69,6 @@ if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras --pyth
     [ -n "$python" ] || say "no Python from 3.12 to before 3.$BEYOND was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1
 fi
+# Loops that more than a few thousand rows need are compiled once per machine: here, or by the first call.
+.venv/bin/python -m framehaul compile 2>/dev/null || say "python -m framehaul compile failed: the first calls take some seconds longer"
 touch .venv/.complete

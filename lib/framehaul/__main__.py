@@ -143,6 +143,13 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
     return missing
 
 
+def _compile(_: argparse.Namespace, __: Settings) -> int:
+    from framehaul.api.compiling import compile_loops
+
+    compile_loops()
+    return 0
+
+
 def _servers(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul import servers
 
@@ -241,7 +248,21 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
 """Pattern of the names that a run writes into `reports`."""
-ALL = (_run, _mine, _tools, _servers, _stop, _lab, _explore, _compare, _submit, _submitted, _variables, _clean)
+ALL = (
+    _run,
+    _mine,
+    _tools,
+    _compile,
+    _servers,
+    _stop,
+    _lab,
+    _explore,
+    _compare,
+    _submit,
+    _submitted,
+    _variables,
+    _clean,
+)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in ALL}
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
