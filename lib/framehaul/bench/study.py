@@ -132,12 +132,16 @@ class Study:
     """True if it runs only on request."""
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
-        """Return the expected seconds on two cores with these values: they grow with rows, rounds and duration."""
-        usual = self.seconds[PRESETS.index(preset)]
-        start = min(usual, START_SECONDS)
-        of_preset = {one.name: one.of(preset) for one in self.parameters}
-        work, of_usual = _work(values), _work(of_preset)
-        return start + (usual - start) * (work / of_usual if of_usual else 1.0)  # 0 rows are all rows of a file
+        """Return the expected seconds on two cores with these values.
+
+        They grow with rows, rounds and duration as they do from the preset `quick` to `reference`. The rest, such as
+        verification, does not grow with them.
+        """
+        work = {one: _work({each.name: each.of(one) for each in self.parameters}) for one in PRESETS}
+        usual, (_, quick, reference) = self.seconds[PRESETS.index(preset)], self.seconds
+        more = work["reference"] - work["quick"]
+        growth = (reference - quick) / more if more else usual / work[preset] if work[preset] else 0.0
+        return max(min(usual, START_SECONDS), usual + growth * (_work(values) - work[preset]))
 
     @property
     def number(self) -> str:
