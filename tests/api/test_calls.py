@@ -216,8 +216,14 @@ def test_a_write_joins_the_transaction_of_an_open_connection(
         # What another connection could not see, of types that are read over another one otherwise.
         read = framehaul.read(open_one, f'SELECT id, price, "a List", document FROM {POSTGRES} ORDER BY id')
         assert_frame_equal(read, postgres_frame(5).select("id", "price", "a List", "document"))
-        with pytest.raises(TableError, match="is in a transaction"):
-            next(framehaul.read_batches(open_one, f"SELECT id FROM {POSTGRES}"))
+        for part in framehaul.read_batches(open_one, f"SELECT id, price FROM {POSTGRES}", rows=2):
+            framehaul.write(
+                part.with_columns(id=pl.col("id") + 100, uuid=pl.lit(str(uuid.UUID(int=1)))), open_one, POSTGRES
+            )
+        assert framehaul.read(open_one, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 10
+        with pytest.raises(FrameError, match="infinity"):
+            framehaul.read(open_one, "SELECT 'infinity'::date AS day")
+        assert framehaul.read(open_one, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 10
         open_one.rollback()
     assert framehaul.read(servers.postgres.dsn(), f"SELECT count(*) AS n FROM {POSTGRES}").item() == 0
 
@@ -253,6 +259,8 @@ def changed(**columns: object) -> pl.DataFrame:
         (lambda: postgres_frame(3).drop("uuid"), POSTGRES, TableError, "needed by the table: 'uuid'"),
         (lambda: postgres_frame(3).lazy(), POSTGRES, FrameError, r"lazy: collect\(\)"),
         (lambda: [1, 2], POSTGRES, FrameError, "a list is no dataframe"),
+        (lambda: changed().to_pandas().set_index("id"), POSTGRES, FrameError, r"the index 'id' .* reset_index\(\)"),
+        (lambda: pa.table([[1], [2]], names=["a", "a"]), POSTGRES, FrameError, "more than once"),
         (lambda: postgres_frame(3), "framehaul_api.nothing", TableError, "there is no table framehaul_api.nothing"),
         (lambda: postgres_frame(3), "pg_stats", TableError, "no table that rows can be copied into"),
         (lambda: pl.concat([postgres_frame(3)] * 2), POSTGRES, ServerError, "duplicate key"),
@@ -294,6 +302,9 @@ def test_what_clickhouse_would_change_is_an_error(
         ("SELECT 1 AS a, 2 AS a", TableError, "'a' more than once: name each column"),
         ("SELECT 1::numeric AS a", TableError, "column a is numeric.*declare its digits"),
         ("SELECT point(1, 2) AS a", TableError, "column a is point"),
+        ("SELECT interval '1 year 2 days' AS a", ServerError, "1 year 2 days: a month has no fixed length"),
+        ("SELECT '{{1,2},{3,4}}'::int[] AS a", ServerError, "more than one dimension"),
+        ("SELECT (1 / (g - 1))::numeric(5, 2) AS a FROM generate_series(1, 1) AS g", ServerError, "division by zero"),
         ("SELECT nothing", ServerError, 'column "nothing" does not exist'),
         ("SELECT", TableError, "no columns"),
         ("DELETE FROM pg_class", ServerError, "syntax error"),
@@ -334,6 +345,44 @@ def test_a_numeric_without_digits_takes_decimals_and_a_tuple_needs_no_names(
     assert read["price"].to_list() == [frame["price"].sum() * 2]
     pair = framehaul.read(clickhouse, "SELECT (1, 'a') AS pair")
     assert pair.rows() == [({"1": 1, "2": "a"},)]
+
+
+def test_keys_and_engines_as_users_have_them(postgres: psycopg.Connection[Any], clickhouse: HttpConnection) -> None:
+    postgres.execute("CREATE TABLE framehaul_api.keyed (id int, n int, PRIMARY KEY (id) INCLUDE (n))")
+    framehaul.write(pd.DataFrame({"id": [1], "n": [1]}), postgres, "framehaul_api.keyed")
+    with pytest.raises(FrameError, match=r"column n with type float64: Float value 1\.5"):
+        framehaul.write(pd.DataFrame({"id": [1], "n": [1.5]}), postgres, "framehaul_api.keyed", mode="upsert")
+    framehaul.write(pd.DataFrame({"id": [1], "n": [2]}), postgres, "framehaul_api.keyed", mode="upsert")
+    assert postgres.execute("SELECT * FROM framehaul_api.keyed").fetchall() == [(1, 2)]
+    lists = pl.DataFrame({"id": range(ROWS), "ids": [[str(uuid.UUID(int=1)), None]] * ROWS})
+    postgres.execute("CREATE TABLE framehaul_api.lists (id bigint PRIMARY KEY, ids uuid[])")
+    framehaul.write(lists, postgres, "framehaul_api.lists")
+    framehaul.write(lists, postgres, "framehaul_api.lists", mode="upsert")
+    assert_frame_equal(framehaul.read(postgres, "SELECT * FROM framehaul_api.lists ORDER BY id"), lists)
+    tables = {
+        "`a.b`": "(id Int64, at DateTime) ENGINE = MergeTree PARTITION BY toYYYYMM(at) ORDER BY id",
+        "latest": "(id Int64, at DateTime, v UInt64) ENGINE = ReplacingMergeTree(v) ORDER BY id",
+        "buffer": "AS `a.b` ENGINE = Buffer(currentDatabase(), 'a.b', 1, 100, 100, 1000000, 1000000, 1000000, 1000000)",
+    }
+    frame = pl.DataFrame({"id": range(ROWS), "at": [dt.datetime(2026, month, 1) for month in range(1, 13)] * 1000})
+    try:
+        for name, body in tables.items():
+            clickhouse.post(f"CREATE TABLE {name} {body}").read()
+        framehaul.write(frame, clickhouse, "`a.b`")
+        framehaul.write(frame, clickhouse, "`a.b`", mode="replace")
+        assert_frame_equal(
+            framehaul.read(clickhouse, "SELECT * FROM `a.b` ORDER BY id"), frame.cast({"at": pl.Datetime("ms")})
+        )
+        with pytest.raises(TableError, match="is a Buffer, whose copy shares its rows"):
+            framehaul.write(frame, clickhouse, "buffer", mode="replace")
+        with pytest.raises(TableError, match="the frame lacks v, by which"):
+            framehaul.write(frame, clickhouse, "latest", mode="upsert")
+        for technique in ("arrow_exchange", "arrow_deduplicated", "arrow_two_connections", "pigeon"):
+            with pytest.raises(TableError, match=r"with mode='append' choose from .*arrow_stream"):
+                framehaul.write(frame, clickhouse, "`a.b`", technique=f"polars_http_client_{technique}")
+    finally:
+        for name in reversed(tables):
+            clickhouse.post(f"DROP TABLE IF EXISTS {name}").read()
 
 
 def test_types_are_known_by_the_names_that_servers_give() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
@@ -14,6 +16,7 @@ from framehaul.api.choice import (
     MODES,
     Choice,
     Mode,
+    check_technique,
     choose_clickhouse_write,
     choose_postgres_write,
     technique_function,
@@ -30,7 +33,7 @@ from framehaul.api.lookup import (
 )
 from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
-from framehaul.data.frames import is_pandas, to_pandas, to_polars, validated, with_bytes
+from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.objects import nested_array
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
 
 type Address = str | psycopg.Connection[Any] | HttpConnection
 """The URL of a server, or an open connection to it."""
+SAME_BLOCKS = {
+    "min_insert_block_size_rows": 1_048_576, "min_insert_block_size_bytes": 0, "max_insert_threads": 1,
+    "insert_deduplicate": 1,
+}  # fmt: skip
 type Client = psycopg.Connection[Any] | HttpConnection
 type Frame = pl.DataFrame | pd.DataFrame
 Kind = Literal["polars", "pandas", "arrow"]
@@ -63,27 +70,28 @@ def write(
     Raises FrameError for what the table cannot hold, before anything is stored, TableError for a table that cannot be
     written so, and ServerError with the server's own message.
     """
-    given = as_frame(frame)
-    with _connected(target) as client, _errors(), created(client, given, table, create):
+    with _errors(), _connected(target) as client:
+        given = as_frame(frame)
         if token and (mode != "append" or not isinstance(client, HttpConnection)):
             raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
         if token and technique:
             raise TableError(f"technique={technique!r}: with a token the technique is given; leave one of them out")
-        found, relation, choice = _prepared(given, client, table, mode, technique)
-        if token and not found.deduplicates:
-            raise TableError(
-                f"table {found.reference} does not deduplicate: ALTER TABLE {found.reference} MODIFY SETTING "
-                "non_replicated_deduplication_window = 1000, or use a replicated table"
-            )
-        _call(client, relation, given, choice, mode, token)
+        with created(client, given, table, create) as name:
+            found, relation, choice = _prepared(given, client, name, mode, technique)
+            if token and not found.deduplicates:
+                raise TableError(
+                    f"table {found.reference} does not deduplicate: ALTER TABLE {found.reference} MODIFY SETTING "
+                    "non_replicated_deduplication_window = 1000, or use a replicated table"
+                )
+            _call(client, relation, given, choice, mode, token)
 
 
 def explain(
     frame: object, target: Address, table: str, *, mode: Mode = "append", create: bool | Sequence[str] = False
 ) -> Choice:
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
-    given = as_frame(frame)
-    with _connected(target) as client, _errors():
+    with _errors(), _connected(target) as client:
+        given = as_frame(frame)
         if not create or exists(client, table):
             return _prepared(given, client, table, mode, "")[2]
         relation, ddl = derived_table(client, given, table, create)
@@ -103,7 +111,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
             content = _select(client, relation, frame)
         else:
             relation = postgres_result(client, query)
-            content = _copy(client, relation, frame)
+            content = _copy(client, relation, frame, target)
         return _as_kind(content, relation, frame)
 
 
@@ -119,14 +127,14 @@ def read_batches(
     with _connected(target) as client, contextlib.ExitStack() as stack, _errors():
         if isinstance(client, HttpConnection):
             relation = clickhouse_result(client, query)
-            batches = select_batches(client, relation)
-        else:
-            was_in_transaction = _in_transaction(client)
+            batches: Generator[pa.RecordBatch, None, None] = select_batches(client, relation)
+        elif isinstance(target, str):
             relation = postgres_result(client, query)
-            if was_in_transaction:
-                raise TableError("the connection is in a transaction, which batches would end: commit, or use read()")
-            adbc = stack.enter_context(open_adbc(_server(target, client)))
+            adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
             batches = fetch_batches((client, adbc), relation)
+        else:
+            relation = postgres_result(client, query)
+            batches = _cursor_batches(client, relation, rows)
         stack.enter_context(contextlib.closing(batches))
         for content in gathered(batches, rows):
             yield _as_kind(content, relation, frame)
@@ -139,6 +147,9 @@ def _check_kind(frame: str) -> None:
 
 def as_frame(frame: object) -> Frame:
     """Return a frame of Polars or pandas; Arrow becomes Polars without a copy. Raises FrameError for what is none."""
+    if is_pandas(frame) and any(name is not None for name in frame.index.names):
+        names = ", ".join(map(repr, frame.index.names))
+        raise FrameError(f"the index {names} would be left out: reset_index() makes columns of it, drop=True drops it")
     if isinstance(frame, pl.DataFrame) or is_pandas(frame):
         return frame
     if isinstance(frame, pl.LazyFrame):
@@ -155,7 +166,7 @@ def _connected(target: Address) -> Iterator[Client]:
         yield target
         return
     server = _address(target)
-    with _errors(), open_psycopg(server) if isinstance(server, PostgresServer) else open_http_client(server) as client:
+    with open_psycopg(server) if isinstance(server, PostgresServer) else open_http_client(server) as client:
         yield client
 
 
@@ -167,13 +178,6 @@ def _address(url: str) -> PostgresServer | ClickHouseServer:
     raise TableError("target is no address: give postgresql://... or http(s)://user:password@host:port/database")
 
 
-def _server(target: Address, client: psycopg.Connection[Any]) -> PostgresServer:
-    """Return the address of a connection, for a second one."""
-    if isinstance(target, str):
-        return parse_postgres_dsn("target", target)
-    return parse_postgres_dsn("target", f"{client.info.dsn} password='{client.info.password}'")
-
-
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
     """Raise FrameError for what a technique refuses, and ServerError for what a server answers."""
@@ -181,12 +185,16 @@ def _errors() -> Iterator[None]:
 
     try:
         yield
-    except (FrameError, TableError):
+    except (FrameError, TableError, ServerError):
         raise
-    except (psycopg.Error, QueryError, OSError) as error:
-        raise ServerError(str(error).strip()) from error
+    except (psycopg.Error, QueryError, HTTPException, OSError) as error:
+        raise ServerError(str(error).strip() or type(error).__name__) from error
     except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-        raise FrameError(str(error)) from error
+        raise FrameError(": ".join(map(str, error.args[::-1]))) from error  # Arrow's column comes last
+    except Exception as error:
+        if type(error).__module__.startswith("adbc_driver_manager"):
+            raise ServerError(str(error)) from error
+        raise
 
 
 def _prepared(
@@ -194,6 +202,12 @@ def _prepared(
 ) -> tuple[Target, Relation, Choice]:  # fmt: skip
     found = clickhouse_target(client, table) if isinstance(client, HttpConnection) else postgres_target(client, table)
     relation, columns = found.relation(frame)
+    if mode == "upsert" and (absent := {*found.version} - {*relation.column_names}):
+        raise TableError(
+            f"the frame lacks {', '.join(absent)}, by which table {found.reference} chooses the row it keeps"
+        )
+    if technique:
+        check_technique(technique, "clickhouse" if isinstance(client, HttpConnection) else "postgres", mode)
     choice = _choice(frame, client, relation, found.engine, mode)
     _check_limits(frame, columns)
     return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
@@ -227,7 +241,9 @@ def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode
         from framehaul.techniques.prepare import prepare
 
         if token:
-            insert_arrow(client, relation, prepare(frame, relation, "clickhouse"), insert_deduplication_token=token)
+            # The server numbers the blocks of a token: the same rows have to make the same blocks.
+            content = prepare(frame, relation, "clickhouse").combine_chunks()
+            insert_arrow(client, relation, content, insert_deduplication_token=token, **SAME_BLOCKS)
             return
         room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     else:
@@ -235,7 +251,7 @@ def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode
 
         room = emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
-        frame = to_polars(pa.Table.from_pandas(frame, preserve_index=False), relation)
+        frame = to_polars(from_pandas(frame, relation), relation, valid=True)
     with room as table:
         technique_function(choice.technique)(client, table, frame)
 
@@ -251,8 +267,12 @@ def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Ta
     return validated(with_bytes(content, relation))
 
 
-def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -> pa.Table:
-    """Return the rows of a relation of PostgreSQL, by binary COPY where its types are decoded here, else by ADBC."""
+def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind, target: Address) -> pa.Table:
+    """Return the rows of a relation of PostgreSQL, by binary COPY where its types are decoded here.
+
+    Others come by ADBC from an address, and as psycopg's rows from an open connection, whose session and transaction
+    no second connection has. An open connection also stays open where a value is refused.
+    """
     from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
     from framehaul.data.schema import ColumnType
     from framehaul.techniques.beyond.postgres_read import copy_from_wire, fetch_arrow
@@ -261,11 +281,11 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -
     schema = None if kind == "polars" else relation.arrow_large_schema
     if relation.columns_of(*{*ColumnType} - {*WIDTHS}):
         query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
-        if _in_transaction(connection):  # whose rows no other connection sees
-            return _fetch_rows(connection, relation, query)
-        with open_adbc(_server(connection, connection)) as adbc:
+        if not isinstance(target, str):
+            return pa.Table.from_batches(_cursor_batches(connection, relation, 0), relation.arrow_schema)
+        with open_adbc(parse_postgres_dsn("target", target)) as adbc:
             return without_documents(fetch_arrow(adbc, query), relation)
-    if not connection.pgconn.ssl_in_use:
+    if isinstance(target, str) and not connection.pgconn.ssl_in_use:
         return copy_from_wire(connection, relation, schema=schema)
     decoder = CopyDecoder(relation, schema)
     query = f"SELECT {relation.postgres_columns} FROM {relation.postgres_name}"
@@ -277,20 +297,26 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -
     return decoder.finish()
 
 
-def _in_transaction(connection: psycopg.Connection[Any]) -> bool:
-    return connection.info.transaction_status.name != "IDLE"
+def _cursor_batches(
+    connection: psycopg.Connection[Any], relation: Relation, rows: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield so many rows of a relation at a time, or all for 0, as psycopg's objects converted without a loss.
 
-
-def _fetch_rows(connection: psycopg.Connection[Any], relation: Relation, query: str) -> pa.Table:
-    """Return the rows of a query as psycopg's objects, converted to Arrow without a loss."""
+    The caller may use the connection between two batches, and commit: the server keeps the result.
+    """
     from psycopg.rows import tuple_row
 
-    rows = connection.cursor(row_factory=tuple_row).execute(query.encode()).fetchall()
-    columns = zip(*rows, strict=True) if rows else [()] * len(relation.columns)
-    arrays = [
-        nested_array([*values], column.types.arrow) for values, column in zip(columns, relation.columns, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=relation.arrow_schema)
+    query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
+    name = f"framehaul_{secrets.token_hex(8)}"
+    with connection.cursor(name, row_factory=tuple_row, withhold=True) as cursor:
+        with connection.transaction():
+            cursor.execute(query.encode())
+        while fetched := cursor.fetchmany(rows) if rows else cursor.fetchall():
+            arrays = [
+                nested_array([*values], column.types.arrow)
+                for values, column in zip(zip(*fetched, strict=True), relation.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=relation.arrow_schema)
 
 
 def _as_kind(content: pa.Table, relation: Relation, kind: Kind) -> Any:

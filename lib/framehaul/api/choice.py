@@ -10,14 +10,19 @@ from typing import Literal
 from framehaul.api.lookup import Relation
 from framehaul.data.schema import ARRAYS, NO_NATIVE, Column, ColumnType
 from framehaul.errors import TableError
+from framehaul.techniques import techniques
 from framehaul.techniques.contract import (
     APPEND,
+    IDEMPOTENT,
+    REPLACED,
     REPLACED_BESIDE,
     REPLACED_IN_TRANSACTION,
     UPSERT,
     UPSERT_BLOCKS,
+    UPSERT_SNAPSHOT,
     Contract,
 )
+from framehaul.techniques.registry import Database, upserts
 
 type Mode = Literal["append", "replace", "upsert"]
 MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
@@ -64,17 +69,43 @@ def technique_function(name: str) -> Callable[..., None]:
     raise TableError(f"technique={name!r}: name one over psycopg (pgpq) or http.client, as explain() does")
 
 
+SUITS: dict[Mode, Callable[[Contract], bool]] = {
+    "append": lambda terms: terms.kind in ("append", "bulk_load") and terms not in (IDEMPOTENT, REPLACED),
+    "replace": lambda terms: terms.kind == "append" and terms != IDEMPOTENT,
+    "upsert": lambda terms: terms in (UPSERT, UPSERT_SNAPSHOT, UPSERT_BLOCKS),
+}
+"""The terms that a technique has to have for a mode. None of them alters a user's table."""
+
+
+def check_technique(name: str, database: Database, mode: Mode) -> None:
+    """Raise TableError for a technique that `framehaul.write` does not take in this mode."""
+    known = [*techniques(database, "write"), *upserts(database)]
+    clients = {"postgres": "psycopg", "clickhouse": "http_client"}
+    taken = [
+        one.name for one in known
+        if one.client == clients[database] and one.contract and SUITS[mode](one.contract) and one.origin != "framehaul"
+    ]  # fmt: skip
+    if name not in taken:
+        raise TableError(f"technique={name!r}: with mode={mode!r} choose from {', '.join(taken)}")
+
+
 def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) -> Choice:
     """Return a fast technique that keeps every value, in one transaction and without a lock that readers meet."""
     terms = REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
     if mode == "upsert":
         if not table.key:
             raise TableError(f"table {table.reference} has no primary key within the frame: an upsert needs one")
+        if any(map(_is_array_that_pgpq_lacks, table.columns)):
+            return Choice(
+                "polars_psycopg_pipeline_on_conflict", "INSERT ... ON CONFLICT: pgpq has no such arrays", UPSERT
+            )
         return Choice(
             "polars_pgpq_temporary_on_conflict",
             "binary COPY into a temporary table, then INSERT ... ON CONFLICT",
             UPSERT,
         )
+    if any(map(_is_array_that_pgpq_lacks, table.columns)):
+        return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)
     if table.key and rows >= FEW_ROWS:
         return Choice(
             f"{frame}_pgpq_presorted",
@@ -84,8 +115,6 @@ def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) ->
                 "polars_pgpq_presorted_two_connections": "its two transactions may leave half of the rows",
             },
         )  # fmt: skip
-    if any(map(_is_array_that_pgpq_lacks, table.columns)):
-        return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)
     why = "too few rows for sorting to pay" if table.key else "there is no key to sort by"
     return Choice(f"{frame}_pgpq_copy_binary", f"binary COPY as the rows are: {why}", terms)
 
@@ -98,6 +127,10 @@ def _is_array_that_pgpq_lacks(column: Column) -> bool:
 def choose_clickhouse_write(frame: str, engine: str, table: Relation, rows: int, mode: Mode) -> Choice:
     """Return a fast technique that keeps every value and locks nothing."""
     terms = REPLACED_BESIDE if mode == "replace" else APPEND["clickhouse"]
+    if mode == "replace" and "MergeTree" not in engine and engine not in ("Memory", "Log", "TinyLog", "StripeLog"):
+        raise TableError(
+            f"table {table.reference} is a {engine}, whose copy shares its rows: replace the table below it"
+        )
     if mode == "upsert":
         if "ReplacingMergeTree" not in engine or not table.key:
             raise TableError(

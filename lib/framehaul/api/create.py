@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from framehaul.api.derive import derive
 from framehaul.api.lookup import Relation, clickhouse_name, exists, postgres_name
 from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
-from framehaul.techniques.clients import HttpConnection
+from framehaul.techniques.clients import UTF8, HttpConnection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,21 +53,28 @@ def _named(table: Table, reference: str) -> Relation:
 
 
 @contextlib.contextmanager
-def created(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> Iterator[None]:
-    """Create a table that is missing for the block, and remove it if the block fails; without `create` do nothing."""
+def created(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> Iterator[str]:
+    """Create a table that is missing, and yield the name of the table to fill; without `create` do nothing.
+
+    The table is there at the end of the block, and not if the block fails. ClickHouse fills it under another name, so
+    that nobody else's rows are in it.
+    """
     if not create or exists(client, table):
-        yield
+        yield table
         return
     relation, statement = derived_table(client, frame, table, create)
     LOG.info("%s", statement)
     if not isinstance(client, HttpConnection):
         with client.transaction():
+            client.execute(UTF8)
             client.execute(statement.encode())
-            yield
+            yield table
         return
-    client.post(statement).read()
+    new = relation.renamed(f"framehaul {secrets.token_hex(8)}")
+    client.post(unmarked(new.clickhouse_ddl)).read()
     try:
-        yield
+        yield new.reference
+        client.post(f"RENAME TABLE {new.reference} TO {relation.reference}").read()
     except BaseException:
-        client.post(f"DROP TABLE {relation.reference}").read()
+        client.post(f"DROP TABLE {new.reference}").read()
         raise

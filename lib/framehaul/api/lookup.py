@@ -18,6 +18,7 @@ from framehaul.api.derive import IN_NESTED, types_inside
 from framehaul.api.types import ServerColumn, arguments, clickhouse_column, postgres_column
 from framehaul.data.schema import (
     Column,
+    ColumnType,
     Table,
     kind_of,
     nested_list_types,
@@ -54,8 +55,9 @@ class Relation(Table):
         """Return the same table under another name, in the same database."""
         if not self.reference.startswith("`"):  # temporary tables of PostgreSQL have no schema that could be named
             return replace(self, name=name, reference=quote_postgres(name))
-        database = self.reference.rpartition(".")[0]
-        return replace(self, name=name, reference=f"{database}.{quote_clickhouse(name)}")
+        database = re.match(r"`(?:[^`\\]|\\.)+`", self.reference)
+        assert database is not None
+        return replace(self, name=name, reference=f"{database[0]}.{quote_clickhouse(name)}")
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Target:
     """ClickHouse's engine; empty for PostgreSQL."""
     deduplicates: bool = False
     """Whether ClickHouse drops a block that it has had before."""
+    version: tuple[str, ...] = ()
+    """The columns of a ReplacingMergeTree that decide which row of a key it keeps."""
 
     def relation(self, frame: pl.DataFrame | pd.DataFrame) -> tuple[Relation, list[ServerColumn]]:
         """Return the table with the columns of a frame, in their order.
@@ -114,10 +118,8 @@ class Target:
         not supported.
         """
         names = [str(name) for name in frame.columns]
-        index = [] if _is_polars(frame) else [str(name) for name in frame.index.names if name in self.columns]
         problems: dict[str, list[str]] = {
             "in the frame more than once": sorted({name for name in names if names.count(name) > 1}),
-            "in the frame's index, reset_index() makes columns of it": index,
             "not in the table": [name for name in names if name not in self.columns and name not in self.computed],
             "computed by the server": [name for name in names if name in self.computed],
             "needed by the table": [name for name in self.columns if name in self.required and name not in names],
@@ -130,7 +132,8 @@ class Target:
         columns = [self.columns[name].column(special.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
-        by_month = month[1] if month and month[1] in names else None
+        days = {one.column.name for one in columns if one.column.type is ColumnType.DATE}
+        by_month = month[1] if month and month[1] in days else None
         name = self.reference.rpartition(".")[2].strip('"`')
         relation = Relation(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
         return relation, columns
@@ -185,7 +188,7 @@ POSTGRES_TABLE = """
 SELECT relkind, c.oid::regclass::text, ARRAY(
     SELECT attname::text FROM pg_index, unnest(indkey) WITH ORDINALITY AS k (number, place)
     JOIN pg_attribute ON attnum = number AND attrelid = c.oid
-    WHERE indrelid = c.oid AND indisprimary ORDER BY place)
+    WHERE indrelid = c.oid AND indisprimary AND place <= indnkeyatts ORDER BY place)
 FROM pg_class c WHERE c.oid = to_regclass(%s)
 """
 # A domain is what it is of: its values look the same in binary formats, and the server checks them.
@@ -254,11 +257,17 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation
         names = [column.name for column in cursor.description or ()]
         kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     _check_names(names)
-    columns = tuple(
-        postgres_column(name, kind, nullable=True, labels=tuple(labels)).column
+    columns = [
+        postgres_column(name, kind, nullable=True, labels=tuple(labels))
         for name, (kind, labels) in zip(names, kinds, strict=True)
-    )
-    return Relation("query", columns, (), reference=source)
+    ]
+    if any(one.select != "{0}" for one in columns):
+        selected = (
+            f"{one.select.format(quote_postgres(one.column.name))} AS {quote_postgres(one.column.name)}"
+            for one in columns
+        )
+        source = _subquery(f"SELECT {', '.join(selected)} FROM {source}")
+    return Relation("query", tuple(one.column for one in columns), (), reference=source)
 
 
 def _subquery(query: str) -> str:
@@ -275,7 +284,7 @@ def _check_names(names: list[str]) -> None:
 
 
 CLICKHOUSE_TABLE = """
-SELECT sorting_key, partition_key, engine, create_table_query FROM system.tables
+SELECT sorting_key, partition_key, engine, create_table_query, engine_full FROM system.tables
 WHERE database = {database} AND name = {name} FORMAT JSONCompactEachRow
 """
 FILLED = {"MATERIALIZED", "ALIAS"}
@@ -289,7 +298,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     found = _rows(connection, CLICKHOUSE_TABLE.format(**given))
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
-    sorting, partition, engine, ddl = found[0]
+    sorting, partition, engine, ddl, whole_engine = found[0]
     if "View" in engine:
         raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
     rows = _rows(connection, f"DESCRIBE TABLE {clickhouse_name(table, connection.database)} FORMAT JSONCompactEachRow")
@@ -303,11 +312,14 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     parts = [*arguments(inner[1] if inner else sorting)]
     parts = [re.sub(r"\\(.)", r"\1", part[1:-1]) if part.startswith("`") else part for part in parts]
     key = tuple(part for part in parts if part in columns)
+    engine_arguments = re.match(r"\w*ReplacingMergeTree\((.*?)\)(?: |$)", whole_engine)
+    version = [part.strip("`") for part in arguments(engine_arguments[1])] if engine_arguments else []
     remembers = re.search(r"non_replicated_deduplication_window = ([1-9])", ddl) is not None
     return Target(
         f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(key) & needed, computed,
         key if len(key) == len(parts) else (), partition, engine,
         engine.startswith(("Replicated", "Shared")) or remembers,
+        tuple(name for name in version if name in columns),
     )  # fmt: skip
 
 

@@ -81,7 +81,12 @@ def postgres_column(name: str, kind: str, *, nullable: bool, labels: tuple[str, 
     types, limit = _postgres_types(name, kind, labels)
     is_text = replace(types, postgres="text") == ColumnType.TEXT.value  # of another name there
     kind_here = ColumnType.TEXT if is_text else kind_of(types)
-    return ServerColumn(Column(name, kind_here, nullable, exactly=types), limit=limit)
+    select = "{0}"
+    if kind == "interval":
+        select = WITHOUT_MONTHS
+    elif kind.endswith("[]"):
+        select = ONE_DIMENSION.replace("TYPE", kind)
+    return ServerColumn(Column(name, kind_here, nullable, exactly=types), select, limit)
 
 
 def _postgres_types(name: str, kind: str, labels: Sequence[str]) -> tuple[Types, Limit | None]:
@@ -103,6 +108,14 @@ def _postgres_types(name: str, kind: str, labels: Sequence[str]) -> tuple[Types,
     raise TableError(f"column {name} is {kind}, which framehaul does not carry: {REMEDIES.get(kind, REMEDY)}")
 
 
+# The casts fail, with a message that shows the value.
+WITHOUT_MONTHS = (
+    "CASE WHEN extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0 THEN {0} "
+    "ELSE ({0}::text || ': a month has no fixed length')::interval END"
+)
+ONE_DIMENSION = (
+    "CASE WHEN coalesce(array_ndims({0}), 1) = 1 THEN {0} ELSE ({0}::text || ': more than one dimension')::TYPE END"
+)
 REMEDY = "cast it in the query, or leave it out"
 REMEDIES = {"numeric": "declare its digits, numeric(38, 10), or cast it in the query"}
 

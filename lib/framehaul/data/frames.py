@@ -484,8 +484,8 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
-        if array.nbytes <= FEW_BYTES and _is_valid(array):
-            return array
+        if array.nbytes <= FEW_BYTES and _is_valid(array):  # Arrow does not look at text at NULL
+            return pc.if_else(array.is_valid(), array, pa.scalar(None, kind)) if array.null_count else array
         data, offsets = text_buffers(array)
         if not rows_in_place(offsets, len(data)):
             raise pa.ArrowInvalid("its offsets do not lie within its data")

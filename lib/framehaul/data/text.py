@@ -124,7 +124,7 @@ def _start_numba() -> None:
         waiting = {id(call): call for call in _WAITING}
         for call in waiting.values():
             call.dispatcher = dispatcher_of(inspect.unwrap(call))  # type: ignore[attr-defined]
-        modules = [module for name, module in sys.modules.items() if name.startswith("framehaul.")]
+        modules = [module for name, module in [*sys.modules.items()] if name.startswith("framehaul.")]
         for names in map(vars, modules):
             names.update({name: waiting[id(value)].dispatcher for name, value in names.items() if id(value) in waiting})  # type: ignore[attr-defined]
         _WAITING.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from framehaul.data.schema import Table, quote_postgres_text
 from framehaul.errors import UnavailableError
-from framehaul.techniques.clients import AND_HTTP, ParquetExchange, awaited, entered
+from framehaul.techniques.clients import AND_HTTP, UTF8, ParquetExchange, awaited, entered
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
 
@@ -28,6 +28,7 @@ def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table
     Other sessions wait for the end of the transaction: https://www.postgresql.org/docs/18/sql-truncate.html
     """
     with connection.transaction():
+        connection.execute(UTF8)
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
         yield table
 

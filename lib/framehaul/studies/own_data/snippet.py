@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from framehaul.api.choice import technique_function
+from framehaul.api.choice import check_technique
 from framehaul.data.schema import Table
 from framehaul.errors import TableError
 
@@ -23,7 +23,7 @@ VARIABLES = {"postgres": "DATABASE_URL", "clickhouse": "CLICKHOUSE_URL"}
 def callable_by_name(row: Mapping[str, Any]) -> bool:
     """Return whether `framehaul.write` takes the technique of a row by its name."""
     try:
-        technique_function(row["technique"])
+        check_technique(row["technique"], row["database"], row["contract"])
     except TableError:
         return False
     return True

@@ -24,6 +24,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg import sql
+from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
@@ -192,10 +193,10 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """Drop the primary key, copy the frame, and build the key by one sort, in one transaction."""
     schema, batches = in_slices(frame, table)
-    name = sql.Identifier(table.name)
-    with connection.transaction():
-        connection.execute(UTF8)
-        found = connection.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
+    name = sql.SQL(table.postgres_name)
+    with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(UTF8)
+        found = cursor.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
         if found is None or not found[1]:
             has = f"the key {found[2]}" if found else "no primary key"
             raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
@@ -273,7 +274,9 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         with cursor.copy(statement.encode()) as copy:
-            copy.set_types([re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns])
+            # Types that psycopg does not know, such as enums, have the binary form of text.
+            names = [re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns]
+            copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
             for row in frame.iter_rows():
                 values = list(row)
                 for at, make in made:
