@@ -35,6 +35,7 @@ from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.objects import nested_array
+from framehaul.data.schema import Column
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
@@ -70,7 +71,7 @@ def write(
     Raises FrameError for what the table cannot hold, before anything is stored, TableError for a table that cannot be
     written so, and ServerError with the server's own message.
     """
-    with _errors(), _connected(target) as client:
+    with _errors(), _connected(target) as client, _encoding_kept(target):
         given = as_frame(frame)
         if token and (mode != "append" or not isinstance(client, HttpConnection)):
             raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
@@ -105,7 +106,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
     message.
     """
     _check_kind(frame)
-    with _connected(target) as client, _errors():
+    with _errors(), _connected(target) as client, _encoding_kept(target):
         if isinstance(client, HttpConnection):
             relation = clickhouse_result(client, query)
             content = _select(client, relation, frame)
@@ -124,7 +125,7 @@ def read_batches(
     _check_kind(frame)
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
-    with _connected(target) as client, contextlib.ExitStack() as stack, _errors():
+    with _errors(), _connected(target) as client, contextlib.ExitStack() as stack:
         if isinstance(client, HttpConnection):
             relation = clickhouse_result(client, query)
             batches: Generator[pa.RecordBatch, None, None] = select_batches(client, relation)
@@ -209,7 +210,7 @@ def _prepared(
     if technique:
         check_technique(technique, "clickhouse" if isinstance(client, HttpConnection) else "postgres", mode)
     choice = _choice(frame, client, relation, found.engine, mode)
-    _check_limits(frame, columns)
+    _check_limits(frame, columns, is_postgres=not isinstance(client, HttpConnection))
     return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
 
 
@@ -222,9 +223,11 @@ def _choice(frame: Frame, client: Client, table: Relation, engine: str, mode: Mo
     return choose_postgres_write(kind, table, len(frame), mode)
 
 
-def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
+def _check_limits(frame: Frame, columns: list[ServerColumn], *, is_postgres: bool) -> None:
     """Raises FrameError, with column and row, for a value that the server would store as another one."""
     for one in columns:
+        if one.column.types.postgres.startswith("timestamp") and is_postgres:
+            _check_zone(frame, one.column)
         if one.limit is None:
             continue
         values = pl.Series(one.column.name, frame[one.column.name]).cast(one.column.types.polars)
@@ -232,6 +235,30 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
         if not kept.all():
             row = int((~kept).arg_max() or 0)
             raise FrameError(f"column {one.column.name}, row {row:,}: {values[row]!r} is not {one.limit.message}")
+
+
+def _check_zone(frame: Frame, column: Column) -> None:
+    """Raise FrameError for moments of a zone in a column without one, and for the reverse."""
+    kind: Any = frame.schema[column.name] if isinstance(frame, pl.DataFrame) else frame[column.name].dtype
+    kind = getattr(kind, "pyarrow_dtype", kind)
+    if not isinstance(kind, pl.Datetime) and not hasattr(kind, "tz") and str(kind)[:8] not in ("datetime", "timestam"):
+        return
+    zone, wanted = getattr(kind, "time_zone", getattr(kind, "tz", None)), getattr(column.types.arrow, "tz", None)
+    if zone is not None and wanted is None:
+        raise FrameError(f"column {column.name} has the zone {zone}, and the table's timestamp none: remove the zone")
+    if zone is None and wanted is not None:
+        raise FrameError(f"column {column.name} has no zone, and the table's timestamptz needs one: set its zone")
+
+
+@contextlib.contextmanager
+def _encoding_kept(target: Address) -> Iterator[None]:
+    """Set the encoding of a caller's transaction back: techniques set it to UTF-8 until the transaction ends."""
+    before = "" if isinstance(target, str | HttpConnection) else target.info.parameter_status("client_encoding")
+    yield
+    if before and not isinstance(target, str | HttpConnection):
+        after = target.info.parameter_status("client_encoding")
+        if after != before and target.info.transaction_status.name == "INTRANS":
+            target.execute(f"SET LOCAL client_encoding = '{before}'")
 
 
 def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
