@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from framehaul.errors import ServerError, UnavailableError
-from framehaul.servers import Servers, docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED, of_docker
-from framehaul.servers.ports import choose_port
+from framehaul.errors import ServerError
+from framehaul.servers import docker
+from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 
@@ -104,18 +103,6 @@ def test_what_has_started_ends_where_not_all_of_it_does(tmp_path: Path, asked: C
     ):
         pass
     assert asked()[-1] == "none: --profile * down"
-
-
-def test_a_pooler_that_is_up_is_found_and_one_that_is_not_says_how_to_have_it(
-    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Settings(servers="docker", state_dir=_state(tmp_path))
-    monkeypatch.setattr(docker, "PGBOUNCER_PORT", choose_port(None, ""))
-    with pytest.raises(UnavailableError, match="COMPOSE_PROFILES=pgbouncer make all SERVERS=docker"):
-        of_docker(settings)
-    # PostgreSQL answers as PgBouncer would.
-    monkeypatch.setattr(docker, "pooled", lambda _: servers.postgres)
-    assert of_docker(settings).server == servers.postgres
 
 
 def _state(directory: Path) -> Path:

@@ -16,7 +16,6 @@ from framehaul.bench.trials import chosen_techniques
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.settings import Settings
 from framehaul.studies import registry
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import behaviour, measure, study
@@ -265,25 +264,6 @@ def test_errors_of_all_rounds_and_rows_of_the_worst_are_those_of_two_writers() -
     rows = *good(FAST, 0.1, errors="psycopg.UniqueViolation 1"), row("writers", FAST, **bad)
     found = behaviour(passes_of(*rows)).select("errors", "lost_rows").row(0)
     assert found == (["psycopg.DeadlockDetected", "psycopg.UniqueViolation"], 3)
-
-
-def test_a_run_that_goes_on_warms_up_again(
-    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    """The first case is done, and so was its warm-up, in another process."""
-    warm: list[tuple[Case, int]] = []
-    finished = Case(100, 5, 90)
-
-    def measured(trial: study.Trial, _: Any, __: Any, warmup: int, ___: int, ____: Any) -> bool:
-        if trial.part == "speed" and trial.upserts[0].database == "postgres":
-            warm.append((trial.case, warmup))
-        return trial.case != finished
-
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setattr(study.Trial, "run", measured)
-    study.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", rounds=1, warmup=1, seed=1)
-    assert warm == [(finished, 1), (Case(200, 5, 90), 1), (Case(300, 5, 90), 0)]
 
 
 def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
