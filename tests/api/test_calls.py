@@ -213,7 +213,6 @@ def test_a_write_joins_the_transaction_of_an_open_connection(
     with psycopg.connect(servers.postgres.dsn(), row_factory=dict_row) as open_one:
         framehaul.write(postgres_frame(5), open_one, POSTGRES)
         assert framehaul.read(open_one, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 5
-        # What another connection could not see, of types that are read over another one otherwise.
         read = framehaul.read(open_one, f'SELECT id, price, "a List", document FROM {POSTGRES} ORDER BY id')
         assert_frame_equal(read, postgres_frame(5).select("id", "price", "a List", "document"))
         for part in framehaul.read_batches(open_one, f"SELECT id, price FROM {POSTGRES}", rows=2):
