@@ -50,7 +50,7 @@ def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
         return [first, Stage(rows, rounds)] if first.rows else [Stage(rows, rounds)]
     if rounds.passes <= SURE_ROUNDS:
         return [Stage(rows, rounds)]
-    return [Stage(rows, replace(rounds, passes=SURE_ROUNDS), reach=2), Stage(rows, replace(rounds, warmup=0))]
+    return [Stage(rows, replace(rounds, passes=SURE_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
 
 
 def first_stage(rows: int, rounds: Rounds) -> Stage | None:

@@ -79,7 +79,7 @@ RACE = Parameter(
     "race",
     1,
     "1: techniques that are slow on a part of the rows do not move all of them; 0: all techniques move all rows, and "
-    "techniques that take twice as long end after two rounds",
+    "techniques that take half as long again end after two rounds",
     smoke=0,
     reference=0,
 )

@@ -54,7 +54,7 @@ SUMMARY = Study(
 SCALING = Study(
     "06_scaling",
     "How does the cost of a path grow with rows?",
-    (ROWS.at(30_000, reference=2_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
+    (ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
     TECHNIQUE_PASSES,
     seconds=(10, 28, 300),
 )
@@ -98,7 +98,7 @@ POSTGRES_DRIVERS = Study(
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # No warm-up: the check of values before each pass has fetched the rows already.
-    (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(10_000, reference=50_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     holds=(), seconds=(30, 40, 350),
 )  # fmt: skip
 
@@ -235,7 +235,7 @@ SIZES = Parameter(
 SCRIPTS_STUDY = Study(
     "24_scripts",
     "How long does a whole script take, imports included?",
-    (SIZES, ROUNDS.at(2, reference=5), WARMUP.at(0, reference=1), SEED),
+    (SIZES, ROUNDS.at(2, reference=3), WARMUP.at(0, reference=1), SEED),
     "framehaul.studies.scripts.study:Result",
     "script",
     holds=(),
