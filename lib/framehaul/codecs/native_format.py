@@ -16,7 +16,7 @@ import pyarrow as pa
 from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
 from framehaul.data.frames import enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, views_of
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, few, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCRATCH_BYTES = 4 << 20
 """The initial size of the buffer of received bytes."""
+USUAL_VALUE_BYTES = 16
 READ_BYTES = 1 << 18
 """The bytes that are read at once before the end of a column is known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
@@ -83,7 +84,8 @@ def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) 
         if (name, kind) != (column.name, column.clickhouse_type):
             raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
         if rows:
-            array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
+            with few(USUAL_VALUE_BYTES * rows):
+                array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
             arrays.append(array if array.type == arrow else array.cast(arrow))
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)] if rows else []
 
