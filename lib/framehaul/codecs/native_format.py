@@ -225,12 +225,13 @@ class Source:
 
     def number(self) -> int:
         """Return the next LEB128 number. Raises ValueError if it is incomplete or too long."""
-        number, end = read_varint(self._data, self._at, self._end)
-        while end < 0:
-            if end == TOO_LONG:
-                raise ValueError("a number has more than nine bytes")
-            self._more(1)
+        with few(USUAL_VALUE_BYTES):
             number, end = read_varint(self._data, self._at, self._end)
+            while end < 0:
+                if end == TOO_LONG:
+                    raise ValueError("a number has more than nine bytes")
+                self._more(1)
+                number, end = read_varint(self._data, self._at, self._end)
         self._at = end
         return number
 
