@@ -179,7 +179,7 @@ def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Pa
 
 
 def test_a_mistyped_variable_is_refused_by_make() -> None:
-    done = subprocess.run(["make", "all", "ROWZ=10"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "variables", "ROWZ=10"], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "unknown variable ROWZ" in done.stderr
 
