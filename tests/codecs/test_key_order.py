@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import numpy as np
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 from framehaul.codecs import key_order
 from framehaul.codecs.binary_form import in_binary_form, uuid_bytes
-from framehaul.codecs.key_order import rows_near_key_order, stretched
+from framehaul.codecs.key_order import near_key_order, rows_near_key_order, stretched
 from framehaul.codecs.native_blocks import one_piece
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, fixed_types
+from framehaul.techniques.beyond.postgres_write import picked
 from tests.codecs.test_native_blocks import EVERY_TYPE, decoded, in_order
 
 SMALL, LARGE = st.integers(-2, 2), st.integers(-(2**63), 2**63 - 1)
@@ -45,23 +47,31 @@ def test_rows_are_in_the_order_of_any_key_of_either_server(
         return [row[name].rstrip("\0").encode() if name == "t" else row[name] for name in table.key]
 
     if not long:  # of texts the first bytes are compared
-        ordered = [rows[at] for at in rows_near_key_order(content, table)]
-        assert [*map(by_key, ordered)] == sorted(map(by_key, rows))
+        assert [by_key(rows[at]) for at in rows_near_key_order(content, table)] == sorted(map(by_key, rows))
+    for numba_waits in (True, False) if not long and "\0" not in "".join(content["t"].to_pylist()) else ():
+        with mock.patch.object(key_order, "numba_waits", lambda waits=numba_waits: waits):
+            laid_out, order = near_key_order(content, table)
+        ordered = laid_out.take(pa.array(order))
+        assert [*map(by_key, ordered.to_pylist())] == sorted(map(by_key, rows))
+        again, order = near_key_order(ordered, table)  # rows in order stay where they are
+        assert again is ordered
+        assert pa.Table.from_batches(picked(again, order)).equals(ordered)
     (back,), wanted = decoded(content, table), in_order(content, table)
     assert back[key[:length]].equals(wanted[key[:length]])
     assert back.sort(pl.all()).equals(wanted.sort(pl.all()))
 
 
 @pytest.mark.parametrize("kind", [*ColumnType, 7, 16], ids=str)
-def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int) -> None:
+def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In PostgreSQL's binary form as well; a number stands for bytes, so many in each value."""
     exactly = fixed_types(kind) if isinstance(kind, int) else None
     column = Column("k", ColumnType.FIXED_BYTES if isinstance(kind, int) else kind, exactly=exactly)
     table = Table("t", (column, Column("n", ColumnType.INT32)), ("k", "n"))
     content = generator.arrow_table(table, 300, 1)
+    monkeypatch.setattr(key_order, "numba_waits", lambda: True)
     for form in (content, in_binary_form(content, table)):
-        order = rows_near_key_order(form, table)
-        assert sorted(order) == list(range(300))
+        for order in (near_key_order(form, table)[1], rows_near_key_order(form, table)):
+            assert sorted(order) == list(range(300))
     if column.type in (ColumnType.UUID, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6):
         values = in_binary_form(content, table)["k"].take(pa.array(order)).to_pylist()
         assert values == sorted(values) or column.type is ColumnType.IPV6  # of which the first bytes are compared

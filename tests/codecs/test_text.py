@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import random
 import struct
 import tracemalloc
 from pathlib import Path
@@ -23,7 +22,6 @@ from tests.codecs.damaged_streams import DECODERS, NOT_TEXT, NUMBERS, decoded_el
 from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, row
 from tests.codecs.test_native_format import block, number, text
 
-TEXTS = (b"", b"plain", "é".encode(), "\ufeff€\ud7ff\ue000\U00010000\U0010ffff".encode(), b"x" * 40)
 EDGES = (0x7F, 0x80, 0xBF, 0xC0)
 SEQUENCES = [
     bytes(found)
@@ -38,11 +36,7 @@ SEQUENCES = [
 
 
 def is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return value.decode(errors="ignore").encode() == value
 
 
 def texts_of(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
@@ -61,23 +55,19 @@ def test_views_know_utf8_as_python_does(before: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 def test_arrow_arrays_know_utf8_as_python_does(kind: pa.DataType) -> None:
-    whole, chance = "x€y".encode(), random.Random(1)
+    whole, before = "x€y".encode(), "\ufeff€\ud7ff\ue000\U00010000\U0010ffff"
     for cut in (2, 3):  # a character does not reach into the next row
         with pytest.raises(NotTextError, match="row 1: "):
             validated(pa.table({"t": texts_of([b"a", whole[:cut], b"", whole[cut:]], kind)}))
     for sequence in [*SEQUENCES[::29], *NOT_TEXT]:
-        values = [chance.choice(TEXTS) * chance.randrange(4) for _ in range(chance.randrange(1, 200))]
-        at = chance.randrange(len(values))
-        values[at] += sequence + chance.choice(TEXTS)
-        array = texts_of(list(values), kind)
-        if all(map(is_text, values)):
-            assert validated(pa.table({"t": array}))["t"].to_pylist() == [value.decode() for value in values]
+        array = texts_of([before.encode(), b"x" * 40 + sequence, b""], kind)
+        if is_text(sequence):
+            assert validated(pa.table({"t": array}))["t"].to_pylist() == [before, "x" * 40 + sequence.decode(), ""]
         else:
-            with pytest.raises(NotTextError, match=rf"column t, row {at}: "):
+            with pytest.raises(NotTextError, match="column t, row 1: "):
                 validated(pa.table({"t": array}))
-        if at:  # outside of a slice it is nobody's
-            validated(pa.table({"t": array[:at]}))
-        validated(pa.table({"t": array[at + 1 :]}))
+        validated(pa.table({"t": array[:1]}))
+        validated(pa.table({"t": array[2:]}))
 
 
 def test_what_stands_under_null_is_nobodys() -> None:

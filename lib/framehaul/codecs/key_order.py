@@ -5,19 +5,61 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from framehaul.codecs.compiled import sort_runs
 from framehaul.codecs.native_blocks import WIDE, Partitions, Texts, one_piece, values_of
 from framehaul.data.schema import ColumnType, Table
+from framehaul.data.text import numba_waits
 
 if TYPE_CHECKING:
+    from framehaul.data.schema import Column
     from framehaul.data.text import Int64s
 
 STRETCH_ROWS = 8_192
 """The rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
 """The number of stretches that 16 bits can count."""
+
+
+ROWS_BEFORE_NUMBA = 400_000
+"""The rows that Polars sorts sooner than numba starts."""
+
+
+def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
+    """Return the content, laid out anew where that pays, and its rows as `rows_near_key_order` does.
+
+    Rows that are in order stay as they are, such as those of a key that counts up.
+    """
+    if not (keys := _key_columns(content, table)):
+        return content, np.arange(content.num_rows)
+    values = pl.DataFrame(pl.from_arrow(content.select([name for name, _ in keys])))
+    if _is_sorted(values):
+        return content, np.arange(content.num_rows)
+    if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
+        return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
+    return stretched(content, rows_near_key_order(content, table))
+
+
+def _key_columns(content: pa.Table, table: Table) -> list[tuple[str, Column]]:
+    """Return the key's columns whose values can be compared as numbers or bytes."""
+    columns = {column.name: column for column in table.columns}
+    kinds = {name: content.schema.field(name).type for name in table.key}
+    return [
+        (name, columns[name]) for name, kind in kinds.items()
+        if columns[name].type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind)
+    ]  # fmt: skip
+
+
+def _is_sorted(values: pl.DataFrame) -> bool:
+    if not values.to_series().is_sorted():  # sooner than the columns together
+        return False
+    descends = pl.lit(False)
+    for name in reversed(values.columns):
+        value, before = pl.col(name), pl.col(name).shift()
+        descends = (value < before) | ((value == before) & descends)
+    return not values.select(descends.any()).item()
 
 
 def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
@@ -29,15 +71,12 @@ def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
     count = content.num_rows
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[:1] = True
-    columns = {column.name: column for column in table.columns}
-    for name in table.key if count else ():
-        kind = content.schema.field(name).type
-        if columns[name].type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind):
-            levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
-            for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
-                sort_runs(level, rows, starts)
-            if starts.all():
-                break
+    for _, column in _key_columns(content, table) if count else ():
+        levels = values_of(content, Partitions.one(count), column).levels(0, count)
+        for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
+            sort_runs(level, rows, starts)
+        if starts.all():
+            break
     return rows
 
 

@@ -37,7 +37,7 @@ from framehaul.codecs.native_format import (
     SHARED_DICTIONARIES,
     enum_bytes,
 )
-from framehaul.data.frames import check_enum, enum_values, in_clickhouse_order, text_buffers
+from framehaul.data.frames import check_enum, enum_values, in_clickhouse_order
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import WORD_SLACK, for_reading, words_of_eight
 
@@ -218,7 +218,7 @@ class Texts:
     @classmethod
     def of_array(cls, kind: str, array: pa.Array, partitions: Partitions) -> Self:
         """Return the texts of a column, grouped by partition."""
-        data, offsets = text_buffers(array)
+        data, offsets = _text_buffers(array)
         if len(partitions.firsts) == 1:
             return cls(kind, data, offsets)
         near = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
@@ -343,8 +343,18 @@ def _uuids(array: pa.Array, name: str) -> Keys:
 def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
     """Return both halves of UUIDs in text as [half, row], 0 for NULL, and the first row without a UUID, or -1."""
     halves = np.zeros((2, len(array)), np.uint64)
-    data, offsets = text_buffers(array)
+    data, offsets = _text_buffers(array)
     return halves, parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
+
+
+def _text_buffers(array: pa.Array) -> tuple[Any, Any]:
+    """Return the data and the offsets of an array of strings, without regard to NULL."""
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return for_reading(np.empty(0, np.uint8)), for_reading(np.zeros(1, np.int32))
+    wide = array.type in (pa.large_string(), pa.large_binary())
+    places = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
+    return for_reading(np.frombuffer(data or b"", np.uint8)), for_reading(places)
 
 
 def _numbers(array: pa.Array) -> Numbers:

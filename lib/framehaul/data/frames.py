@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import re
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place, words_of_eight
+from framehaul.data.text import NotTextError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -452,8 +453,7 @@ def as_bytes(kind: pa.DataType) -> pa.DataType:
 def validated(arrow: pa.Table) -> pa.Table:
     """Return the table after validating its arrays; raises ValueError with the column, and for text with the row.
 
-    Neither pandas nor Polars checks that text is UTF-8, and their behaviour is undefined otherwise. Arrow's own full
-    validation of text takes several times as long.
+    Neither pandas nor Polars checks that text is UTF-8, and their behaviour is undefined otherwise.
     """
     for at, name in enumerate(arrow.column_names):
         chunks, first_row = [], 0
@@ -484,31 +484,13 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
-        if array.nbytes <= FEW_BYTES and _is_valid(array):  # Arrow does not look at text at NULL
-            return pc.if_else(array.is_valid(), array, pa.scalar(None, kind)) if array.null_count else array
-        data, offsets = text_buffers(array)
-        if not rows_in_place(offsets, len(data)):
-            raise pa.ArrowInvalid("its offsets do not lie within its data")
-        if kind in (pa.string(), pa.large_string()):
-            return valid_text(array, name, first_row)
-    else:  # Arrow's own validation is fast for values of a fixed size
+        return valid_text(array, name, first_row)
+    else:
         array.validate(full=True)
         check_finite(array)
         if kind in (pa.string_view(), pa.binary_view()):
             return without_views_of_null(array)
     return array
-
-
-FEW_BYTES = 1 << 16
-"""Text that Arrow validates sooner than numba starts."""
-
-
-def _is_valid(array: pa.Array) -> bool:
-    try:
-        array.validate(full=True)
-    except pa.ArrowException:
-        return False
-    return True
 
 
 def check_finite(array: pa.Array) -> None:
@@ -555,26 +537,17 @@ def check_nulls(array: pa.Array) -> None:
 
 
 def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Return strings whose offsets lie within their data, as `valid_array` does."""
-    data, offsets = text_buffers(array)
-    row = first_invalid_text(data, words_of_eight(data), offsets)
-    if row >= 0 and array.null_count:
-        array = pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
-        data, offsets = text_buffers(array)
-        row = first_invalid_text(data, words_of_eight(data), offsets)
-    if row >= 0:
-        raise NotTextError(name, first_row + row, data[offsets[row] : offsets[row + 1]].tobytes())
-    return array
-
-
-def text_buffers(array: pa.Array) -> tuple[Any, Any]:
-    """Return the data and the offsets of an array of strings, without regard to NULL."""
-    _, offsets, data = array.buffers()
-    if not len(array):
-        return for_reading(np.empty(0, np.uint8)), for_reading(np.zeros(1, np.int32))
-    wide = array.type in (pa.large_string(), pa.large_binary())
-    places = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
-    return for_reading(np.frombuffer(data or b"", np.uint8)), for_reading(places)
+    """Return strings or bytes if they are valid, without invalid text at NULL, which Arrow's validation passes over."""
+    with contextlib.suppress(pa.ArrowException):
+        buffers = [None, *array.buffers()[1:]]
+        pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset).validate(full=True)
+        return array
+    raw = array.view(as_bytes(array.type))
+    raw.validate(full=True)
+    for row, value in enumerate(raw):
+        if value.is_valid and (found := value.as_py()).decode(errors="ignore").encode() != found:
+            raise NotTextError(name, first_row + row, found)
+    return pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
 
 
 def uuid_text(series: pl.Series) -> pl.Series:

@@ -33,8 +33,6 @@ MOST_BYTES = (1 << 31) - 1
 NOT_ASCII = np.uint64(0x8080808080808080)
 """A mask of the highest bit of each byte, which is set in bytes above 127."""
 EIGHT, SIXTEEN, TWENTY_FOUR, THIRTY_TWO = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
-STRIDE = 64
-"""Rows skipped at once in the search for the row of a character."""
 SLACK = bytes(INLINE_BYTES + 4)
 """Bytes that must follow the data, because texts are read in whole words and then masked."""
 SHOWN_BYTES = 24
@@ -99,6 +97,11 @@ def few(size: int) -> Iterator[None]:
         yield
     finally:
         _FEW.reset(token)
+
+
+def numba_waits() -> bool:
+    """Return whether the first call of a compiled function would have to start numba, which takes half a second."""
+    return bool(_WAITING)
 
 
 def _start_numba() -> None:
@@ -241,48 +244,3 @@ def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s,
                 break
             at += length
     return kept
-
-
-@compiled
-def rows_in_place(offsets: Int32s | Int64s, size: int) -> bool:
-    """Return whether the offsets never decrease and stay within `size` bytes."""
-    wrong = offsets[0] < 0 or offsets[-1] > size
-    for row in range(len(offsets) - 1):
-        wrong |= offsets[row] > offsets[row + 1]
-    return not wrong
-
-
-@compiled
-def first_invalid_text(data: Bytes, words: Keys, offsets: Int32s | Int64s) -> int:
-    """Return the first row whose text is not UTF-8, given valid offsets; -1 if there is none.
-
-    `words` is the `words_of_eight` of the data. All texts are scanned as one, by four words of ASCII, or by one word.
-    The row is searched only for characters of more than one byte.
-    """
-    at, end, row, rows = int(offsets[0]), int(offsets[-1]), 0, len(offsets) - 1
-    while at < end:
-        following, here = end - at, np.uint64(at)  # numba wraps around signed indexes
-        if (
-            following > 31  # noqa: PLR2004
-            and (words[here] | words[here + EIGHT] | words[here + SIXTEEN] | words[here + TWENTY_FOUR]) & NOT_ASCII == 0
-        ):
-            at += 32
-            continue
-        if following > 7 and words[here] & NOT_ASCII == 0:  # noqa: PLR2004  bytes of a word
-            at += 8
-            continue
-        length = utf8_length(
-            data[at],
-            data[at + 1] if following > 1 else 0,
-            data[at + 2] if following > 2 else 0,  # noqa: PLR2004
-            data[at + 3] if following > 3 else 0,  # noqa: PLR2004
-        )
-        if length != 1:
-            while row + STRIDE < rows and offsets[row + STRIDE] <= at:
-                row += STRIDE
-            while offsets[row + 1] <= at:
-                row += 1
-            if length == 0 or at + length > offsets[row + 1]:  # or the text ends inside the character
-                return row
-        at += length
-    return -1

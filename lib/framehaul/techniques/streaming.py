@@ -22,7 +22,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.binary_form import in_binary_form
 from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
-from framehaul.codecs.key_order import rows_near_key_order, stretched
+from framehaul.codecs.key_order import near_key_order
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import NOT_DECODED, read_blocks
 from framehaul.data.documents import without_documents
@@ -125,7 +125,7 @@ def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.Reco
     """Yield batches in PostgreSQL's binary form; the rows of each table are near the order of the primary key."""
     for content in contents:
         binary = in_binary_form(content, table)
-        yield from picked(*stretched(binary, rows_near_key_order(binary, table))) if table.key else binary.to_batches()
+        yield from picked(*near_key_order(binary, table)) if table.key else binary.to_batches()
 
 
 def copy_batches(

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
 import pgpq
 import polars as pl
 import psycopg
@@ -28,7 +29,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
-from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
+from framehaul.codecs.key_order import STRETCH_ROWS, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import (
@@ -49,7 +50,6 @@ from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
     import duckdb
-    import numpy as np
     import pandas as pd
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
     from numpy.typing import NDArray
@@ -134,15 +134,18 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
 
 
 def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Yield these rows in their order, in batches that are gathered on demand."""
+    """Yield these rows in their order, in batches that are gathered on demand, or sliced if they are adjacent."""
     for at in range(0, len(rows), STRETCH_ROWS):
-        yield content.take(pa.array(rows[at : at + STRETCH_ROWS])).combine_chunks().to_batches()[0]
+        part = rows[at : at + STRETCH_ROWS]
+        adjacent = (np.diff(part) == 1).all()
+        chosen = content.slice(part[0], len(part)) if adjacent else content.take(pa.array(part))
+        yield chosen.combine_chunks().to_batches()[0]
 
 
 def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Table, NDArray[np.int64]]:
     """Return the frame in PostgreSQL's binary form, and its row numbers near the order of the primary key."""
     content = in_binary_form(prepare(frame, table, "postgres"), table)
-    return stretched(content, rows_near_key_order(content, table))
+    return near_key_order(content, table)
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
