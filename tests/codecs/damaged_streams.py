@@ -59,7 +59,6 @@ NUMBERS = (
 
 
 def content(table: Table, rows: int, seed: int) -> pa.Table:
-    """Rows whose long text is partly not ASCII."""
     made = generator.arrow_table(table, rows, seed)
     for at, column in enumerate(table.columns):
         if column.type is T.TEXT and rows > 3:
@@ -90,7 +89,6 @@ def streams(kind: str) -> list[tuple[Table, bytes]]:
 
 
 def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
-    """One of the streams, damaged in one to four places."""
     table, whole = chance.choice(streams(kind))
     return table, changed(whole, chance, lambda size: chance.randrange(size + 1))
 

@@ -52,17 +52,14 @@ def polars(content: pa.Table) -> pl.DataFrame:
 
 
 def blocks(content: pa.Table, table: Table) -> list[bytes]:
-    """Each block in one piece."""
     return [b"".join(map(bytes, block)) for block in native_blocks(content, table)]
 
 
 def decoded(content: pa.Table, table: Table) -> list[pl.DataFrame]:
-    """Each block as a frame."""
     return [polars(read_native(io.BytesIO(block), table)) for block in blocks(content, table)]
 
 
 def in_order(content: pa.Table, table: Table) -> pl.DataFrame:
-    """What the server would make of it, partition after partition."""
     frame = in_clickhouse_order(polars(content), table)
     by = table.partition_by_month_of
     return frame.sort(pl.col(by).dt.month_start(), maintain_order=True) if by else frame

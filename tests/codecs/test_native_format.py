@@ -80,8 +80,6 @@ def dictionary(column: Column, values: list[Any], index_type: int = 1) -> bytes:
 
 
 class Trickle(io.BytesIO):
-    """Gives at most so many bytes at once."""
-
     def __init__(self, content: bytes, at_once: int) -> None:
         super().__init__(content)
         self._at_once = at_once

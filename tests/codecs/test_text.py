@@ -40,7 +40,6 @@ def is_text(value: bytes) -> bool:
 
 
 def texts_of(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Text that nobody has looked at."""
     return pa.array(values, {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}[kind]).view(kind)
 
 

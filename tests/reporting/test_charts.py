@@ -24,7 +24,6 @@ OUTCOMES = {"exact": charts.Outcome("#009E73", "", "exact"), "silent": charts.Ou
 
 
 def drawn(figure: Figure) -> FigureCanvasAgg:
-    """A canvas that the figure is laid out on."""
     with mpl.rc_context(charts.STYLE):
         canvas = FigureCanvasAgg(figure)
         canvas.draw()

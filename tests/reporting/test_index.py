@@ -46,7 +46,6 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a small run."""
     out = tmp_path_factory.mktemp("out")
     (out / "results").mkdir()
     names = {"polars_asyncpg_copy_binary": 0.1, "pandas_asyncpg_copy_binary": 0.2, "polars_psycopg_copy_text": 0.4}

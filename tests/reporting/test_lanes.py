@@ -111,3 +111,12 @@ def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "ab"]
     assert [one.wait() for one in both] == [0, 0]
     assert set(store.read_metadata(tmp_path)["runs"]) == {f"{name}{at}" for name in "ab" for at in range(40)}
+
+
+def test_an_earlier_run_keeps_its_machine(tmp_path: Path) -> None:
+    for notebook, cpu in (("a", "old"), ("b", "new"), ("c", "newest"), ("b", "newest")):
+        made_with = {"machine": {"cpu": cpu}, "python": "3.13", "libraries": {}}
+        store.write_run(tmp_path, made_with, notebook, {"made_with": cpu})
+    metadata = store.read_metadata(tmp_path)
+    cpus = {name: store.made_by(metadata, run)["machine"]["cpu"] for name, run in metadata["runs"].items()}
+    assert cpus == {"a": "old", "b": "newest", "c": "newest"}

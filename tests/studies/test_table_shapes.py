@@ -31,7 +31,6 @@ BY_NAME = {shape.name: shape for shape in SHAPES}
 
 
 def moved(chosen: list[Technique], servers: Servers, shape: Shape, rows: int, calls: int = 1) -> dict[str, Pass[Moved]]:
-    """Return the outcome of one pass of each technique."""
     outcomes: dict[str, Pass[Moved]] = {}
     measure.run(
         chosen, servers.of(chosen[0].database), shape.table, shape.content(shape.table, rows, 7), Rounds(1),

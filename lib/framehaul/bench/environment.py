@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from framehaul.bench.store import MADE_WITH
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
@@ -48,7 +49,7 @@ def metadata(settings: Settings) -> dict[str, Any]:
 
 def digest(metadata: Mapping[str, Any]) -> str:
     """Return a digest of machine, Python and libraries: runs with the same one are comparable."""
-    made_with = {part: metadata[part] for part in ("machine", "python", "libraries")}
+    made_with = {part: metadata[part] for part in MADE_WITH}
     return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
 
 

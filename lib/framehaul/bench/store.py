@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]
+MADE_WITH = ("machine", "python", "libraries")
+"""The parts of the metadata that runs must share to be comparable."""
 EXACT = "exact"
 """The value of `dtypes` when all dtypes are the table's."""
 
@@ -264,17 +266,27 @@ def code_digest() -> str:
 def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dict[str, Any]) -> None:
     """Add the metadata of a run to `environment.json`; raise ResultsError when that file is damaged.
 
-    The file is sorted, indented JSON. Concurrent processes wait for each other.
+    The file is sorted, indented JSON. Earlier runs by another machine, or with other libraries, keep theirs, which
+    `made_by` returns. Concurrent processes wait for each other.
     """
     directory.mkdir(parents=True, exist_ok=True)
     locked = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(locked, fcntl.LOCK_EX)
-        runs = read_metadata(directory)["runs"] | {notebook: run}
-        text = json.dumps({**metadata, "runs": runs}, indent=2, sort_keys=True)
+        before = read_metadata(directory)
+        runs = before["runs"] | {notebook: run}
+        others = {one["made_with"] for one in runs.values() if "made_with" in one} - {run.get("made_with")}
+        maker = {part: before[part] for part in MADE_WITH if part in before}
+        makers = {other: before.get("makers", {}).get(other, maker) for other in others}
+        text = json.dumps({**metadata, "runs": runs, "makers": makers}, indent=2, sort_keys=True)
         _replace(directory / "environment.json", f"{text}\n")
     finally:
         os.close(locked)
+
+
+def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata with the machine, Python and the libraries of this run."""
+    return {**metadata, **metadata.get("makers", {}).get(run.get("made_with"), {})}
 
 
 def amend_run(directory: Path, notebook: str, more: dict[str, Any]) -> None:

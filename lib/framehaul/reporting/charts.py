@@ -293,8 +293,15 @@ def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG:
     return shown(figure, name)
 
 
-def points(frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, label: str, panel: str, log: str = "") -> SVG:
-    """Draw rows as points, distinguished by `color` and named by `label`, and save the figure as `name`."""
+def points(
+    frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, label: str, panel: str, log: str = ""
+) -> SVG | None:
+    """Draw rows as points, distinguished by `color` and named by `label`, and save the figure as `name`.
+
+    Without rows there is no figure.
+    """
+    if frame.is_empty():
+        return None
     groups, colors = _panels(frame, panel), _colors(frame, color)
     with panels(len(groups), len(groups), height=5) as (figure, drawn):
         for axes, (about, group) in zip(drawn, groups, strict=True):

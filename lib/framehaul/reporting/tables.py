@@ -140,7 +140,7 @@ def caption(study: str = "") -> str:
     """
     metadata, notebook = _last_run(study)
     run = metadata["runs"][notebook]
-    return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(metadata['machine'])}"
+    return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(store.made_by(metadata, run)['machine'])}"
 
 
 def versions(study: str = "") -> Markdown:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from framehaul.bench import store
+
 
 def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     """Return machine, versions, run, relevant server settings, and unavailable techniques, as Markdown."""
     run = metadata["runs"][notebook]
+    made_by = store.made_by(metadata, run)
     servers = f", {run['servers']} servers" if "servers" in run else ""
     lines = [
         f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, "
         f"commit {run.get('commit', metadata['commit'])}",
-        f"Machine: {machine_text(metadata['machine'])}",
+        f"Machine: {machine_text(made_by['machine'])}",
     ]
     if load := run.get("load_average"):
         text = ", ".join(f"{one:.2f}" for one in load)
@@ -25,8 +28,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
         parts += [f"reached over a {server['transport']}"] if server.get("transport", "TCP") != "TCP" else []
         settings = ", ".join(f"`{name} = {value}`" for name, value in server.get("settings", {}).items())
         lines.append(f"Server: {'; '.join(filter(None, [*parts, settings]))}")
-    libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
-    lines.append(f"Python {metadata['python']}; {libraries}")
+    libraries = ", ".join(f"{name} {version}" for name, version in made_by["libraries"].items())
+    lines.append(f"Python {made_by['python']}; {libraries}")
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
     lines += [f"Not tried: `{name}`: {reason}" for name, reason in run.get("unavailable", {}).items()]
     return "\n".join(f"- {line}" for line in lines)
