@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from framehaul.api.choice import check_technique
+from framehaul.api.choice import MODES, check_technique
 from framehaul.data.schema import Table
 from framehaul.errors import TableError
 
@@ -21,7 +21,9 @@ VARIABLES = {"postgres": "DATABASE_URL", "clickhouse": "CLICKHOUSE_URL"}
 
 
 def callable_by_name(row: Mapping[str, Any]) -> bool:
-    """Return whether `framehaul.write` takes the technique of a row by its name."""
+    """Return whether `framehaul.write` takes the technique of a row by its name; a read's row has no contract."""
+    if row["contract"] not in MODES:
+        return False
     try:
         check_technique(row["technique"], row["database"], row["contract"])
     except TableError:
