@@ -543,10 +543,13 @@ def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
         pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset).validate(full=True)
         return array
     raw = array.view(as_bytes(array.type))
-    raw.validate(full=True)
-    for row, value in enumerate(raw):
-        if value.is_valid and (found := value.as_py()).decode(errors="ignore").encode() != found:
-            raise NotTextError(name, first_row + row, found)
+    raw.validate(full=True)  # its offsets
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        found = ((row, value.as_py()) for row, value in enumerate(raw) if value.is_valid)
+        row, text = next((row, text) for row, text in found if text.decode(errors="ignore").encode() != text)
+        raise NotTextError(name, first_row + row, text) from error
     return pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
 
 
