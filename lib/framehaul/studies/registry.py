@@ -98,7 +98,7 @@ POSTGRES_DRIVERS = Study(
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # No warm-up: the check of values before each pass has fetched the rows already.
-    (ROWS.at(10_000, reference=50_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     holds=(), seconds=(30, 40, 350),
 )  # fmt: skip
 
