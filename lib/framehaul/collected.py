@@ -14,7 +14,7 @@ from framehaul.bench.measured import STANDARD, in_places
 from framehaul.bench.study import Study, imported
 from framehaul.errors import ResultsError
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
-from framehaul.reporting.versions import machine_text
+from framehaul.reporting.versions import machines_text
 from framehaul.studies import registry
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
@@ -67,13 +67,12 @@ def page(results: Path) -> dict[str, Any]:
 
 def _run(directory: Path, *, is_committed: bool) -> dict[str, Any]:
     metadata = store.read_metadata(directory)
-    machine = metadata.get("machine", {})
     runs = [metadata["runs"][one.notebook] for one in _studies() if one.notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     size = f", up to {most:,} rows" if most else ""
     name = f"{directory.parent.name}, {directory.name}{size}" if is_committed else "this run"
     return {
-        "name": name, "commit": metadata.get("commit", ""), "machine": machine_text(machine),
+        "name": name, "commit": metadata.get("commit", ""), "machine": machines_text(metadata, runs),
         "started": min((run["started"] for run in runs), default=""),
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.study import Study
 from framehaul.reporting import lanes, progress
+from framehaul.reporting.versions import machines_text
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 
@@ -120,3 +121,4 @@ def test_an_earlier_run_keeps_its_machine(tmp_path: Path) -> None:
     metadata = store.read_metadata(tmp_path)
     cpus = {name: store.made_by(metadata, run)["machine"]["cpu"] for name, run in metadata["runs"].items()}
     assert cpus == {"a": "old", "b": "newest", "c": "newest"}
+    assert machines_text(metadata, metadata["runs"].values()) == "old; newest"

@@ -328,9 +328,10 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind, t
 def _cursor_batches(
     connection: psycopg.Connection[Any], relation: Relation, rows: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield so many rows of a relation at a time, or all for 0, as psycopg's objects converted without a loss.
+    """Yield batches of at most `rows` rows of a relation, or one batch of all rows if `rows` is 0.
 
-    The caller may use the connection between two batches, and commit: the server keeps the result.
+    psycopg returns Python objects, which are converted without a loss. The caller may use the connection between two
+    batches, and commit: the server keeps the result.
     """
     from psycopg.rows import tuple_row
 

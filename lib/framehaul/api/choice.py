@@ -77,14 +77,19 @@ SUITS: dict[Mode, Callable[[Contract], bool]] = {
 """The terms that a technique has to have for a mode. None of them alters a user's table."""
 
 
-def check_technique(name: str, database: Database, mode: Mode) -> None:
-    """Raise TableError for a technique that `framehaul.write` does not take in this mode."""
+def named_techniques(database: Database, mode: Mode) -> list[str]:
+    """Return the names of the techniques that `framehaul.write` takes by name in this mode."""
     known = [*techniques(database, "write"), *upserts(database)]
     clients = {"postgres": "psycopg", "clickhouse": "http_client"}
-    taken = [
+    return [
         one.name for one in known
         if one.client == clients[database] and one.contract and SUITS[mode](one.contract) and one.origin != "framehaul"
     ]  # fmt: skip
+
+
+def check_technique(name: str, database: Database, mode: Mode) -> None:
+    """Raise TableError for a technique that `framehaul.write` does not take in this mode."""
+    taken = named_techniques(database, mode)
     if name not in taken:
         raise TableError(f"technique={name!r}: with mode={mode!r} choose from {', '.join(taken)}")
 

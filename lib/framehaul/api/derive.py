@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framehaul.api.types import POLARS_DIGITS
 from framehaul.data.documents import check_document, document, first_refused
 from framehaul.data.frames import UNITS_PER_DAY
 from framehaul.data.schema import (
@@ -55,8 +56,6 @@ The first number is ClickHouse's own advice: https://clickhouse.com/docs/sql-ref
 """
 MOST_OF_ENUM = 2**15 - 1
 """The largest number of texts in ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
-POLARS_DIGITS = 38
-"""The largest precision of a decimal in Polars."""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 ZONES = zoneinfo.available_timezones()
 """Names of time zones, which ClickHouse has as well."""

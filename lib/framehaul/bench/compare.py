@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -219,16 +219,20 @@ def _differences(a: Run, b: Run) -> Iterator[tuple[bool, str]]:
             yield True, f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out"
         if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
             yield True, f"only {which} has {', '.join(alone)}"
-    yield from _machine_differences(a.metadata, b.metadata)
+    shared = sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"]))
+    made = [[store.made_by(run.metadata, run.metadata["runs"][one]) for run in (a, b)] for one in shared]
+    yield from dict.fromkeys(
+        found for before, after in made or [[a.metadata, b.metadata]] for found in _machine_differences(before, after)
+    )
     notebooks_of = defaultdict[str, list[str]](list)
-    for notebook in sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"])):
+    for notebook in shared:
         for name, was, now in _changed(*(_conditions(run.metadata["runs"][notebook]) for run in (a, b))):
             notebooks_of[f"{name}: {was} -> {now}"].append(notebook)
     for text, notebooks in notebooks_of.items():
         yield not text.startswith("passes:"), f"{text} ({', '.join(notebooks)})"
 
 
-def _machine_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[tuple[bool, str]]:
+def _machine_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     if "machine" in a and "machine" in b:
         before, after = a["machine"], b["machine"]
         for name, was, now in _changed(before, after):
@@ -239,7 +243,7 @@ def _machine_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[tuple
             yield False, f"{name} {was} -> {now}"
 
 
-def _versions(metadata: dict[str, Any]) -> dict[str, Any]:
+def _versions(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {"Python": metadata["python"], "commit": metadata["commit"], **metadata["libraries"]}
 
 

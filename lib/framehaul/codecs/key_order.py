@@ -32,22 +32,21 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
 
     Rows that are in order stay as they are, such as those of a key that counts up.
     """
-    if not (keys := _key_columns(content, table)):
-        return content, np.arange(content.num_rows)
-    values = pl.DataFrame(pl.from_arrow(content.select([name for name, _ in keys])))
-    if _is_sorted(values):
+    names = [column.name for column in _key_columns(content, table)]
+    values = pl.DataFrame(pl.from_arrow(content.select(names)))
+    if not names or _is_sorted(values):
         return content, np.arange(content.num_rows)
     if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
         return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
     return stretched(content, rows_near_key_order(content, table))
 
 
-def _key_columns(content: pa.Table, table: Table) -> list[tuple[str, Column]]:
+def _key_columns(content: pa.Table, table: Table) -> list[Column]:
     """Return the key's columns whose values can be compared as numbers or bytes."""
     columns = {column.name: column for column in table.columns}
     kinds = {name: content.schema.field(name).type for name in table.key}
     return [
-        (name, columns[name]) for name, kind in kinds.items()
+        columns[name] for name, kind in kinds.items()
         if columns[name].type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind)
     ]  # fmt: skip
 
@@ -71,7 +70,7 @@ def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
     count = content.num_rows
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[:1] = True
-    for _, column in _key_columns(content, table) if count else ():
+    for column in _key_columns(content, table) if count else ():
         levels = values_of(content, Partitions.one(count), column).levels(0, count)
         for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
             sort_runs(level, rows, starts)

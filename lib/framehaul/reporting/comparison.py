@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
 from framehaul.reporting.tables import Row, markdown_table, thousands
-from framehaul.reporting.versions import machine_text
+from framehaul.reporting.versions import machines_text
 from framehaul.techniques.registry import DATABASES
 
 Format = Literal["markdown", "csv"]
@@ -72,5 +72,6 @@ def _totals(comparison: Comparison) -> list[str]:
 def _made(run: Run) -> str:
     """Return the date and the machine of a run."""
     notebooks = {*run.passes["notebook"]} & {*run.metadata["runs"]}
-    started = max((run.metadata["runs"][name]["started"] for name in notebooks), default="date not known")
-    return f"{started}, machine: {machine_text(run.metadata.get('machine', {}))}"
+    runs = [run.metadata["runs"][name] for name in sorted(notebooks)]
+    started = max((one["started"] for one in runs), default="date not known")
+    return f"{started}, machine: {machines_text(run.metadata, runs) or 'unknown'}"

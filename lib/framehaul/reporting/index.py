@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from framehaul.reporting.pages import TEMPLATES, put, write_assets
-from framehaul.reporting.versions import machine_text, size_text
+from framehaul.reporting.versions import machines_text, size_text
 
 HERE = TEMPLATES / "index_page"
 LINKS = re.compile(rb'(<nav [^>]*class="pages"[^>]*>).*?(</nav>)', re.DOTALL)
@@ -52,7 +52,7 @@ def write(
         style=_own("index.css"), script=_own("index.js"), measured=base64.b64encode(packed).decode(),
         headline=Markup(headline), entries=entries,  # noqa: S704  tables that escaped their cells
         whens=[_when(entry, metadata["runs"].get(entry.name)) for entry in entries],
-        machine=machine_text(metadata["machine"]) if "machine" in metadata else "",
+        machine=machines_text(metadata, metadata["runs"].values()),
     )  # fmt: skip
     write_assets(reports)
     put(reports / "index.html", content.encode())

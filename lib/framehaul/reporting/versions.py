@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from framehaul.bench import store
@@ -33,6 +33,12 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
     lines += [f"Not tried: `{name}`: {reason}" for name, reason in run.get("unavailable", {}).items()]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def machines_text(metadata: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the descriptions of the machines that made these runs, each once; empty without runs."""
+    made = (store.made_by(metadata, run).get("machine", {}) for run in runs)
+    return "; ".join(dict.fromkeys(map(machine_text, made)))
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ class NotAllowedError(RuntimeError):
 
 @contextmanager
 def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[PostgresServer | ClickHouseServer]:
-    """Return the server with a user whose sessions have hostile settings and who may use framehaul's tables.
+    """Yield the server with another user, who may use framehaul's tables and whose sessions have hostile settings.
 
     Embedded ClickHouse has this user in its configuration. Raises NotAllowedError if the user cannot be created.
     """

@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from framehaul.api.choice import MODES, check_technique
+from framehaul.api.choice import MODES, named_techniques
 from framehaul.data.schema import Table
-from framehaul.errors import TableError
 
 DOES = {
     "append": "fills",
@@ -22,13 +21,7 @@ VARIABLES = {"postgres": "DATABASE_URL", "clickhouse": "CLICKHOUSE_URL"}
 
 def callable_by_name(row: Mapping[str, Any]) -> bool:
     """Return whether `framehaul.write` takes the technique of a row by its name; a read's row has no contract."""
-    if row["contract"] not in MODES:
-        return False
-    try:
-        check_technique(row["technique"], row["database"], row["contract"])
-    except TableError:
-        return False
-    return True
+    return row["contract"] in MODES and row["technique"] in named_techniques(row["database"], row["contract"])
 
 
 def script(row: Mapping[str, Any], table: Table, ddl: str) -> str:
