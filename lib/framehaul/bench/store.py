@@ -285,8 +285,9 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
 
 
 def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata with the machine, Python and the libraries of this run."""
-    return {**metadata, **metadata.get("makers", {}).get(run.get("made_with"), {})}
+    """Return the metadata with the machine, Python, the libraries and the commit of this run."""
+    commit = {"commit": run["commit"]} if "commit" in run else {}
+    return {**metadata, **metadata.get("makers", {}).get(run.get("made_with"), {}), **commit}
 
 
 def amend_run(directory: Path, notebook: str, more: dict[str, Any]) -> None:

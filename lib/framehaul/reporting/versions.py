@@ -14,8 +14,7 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     made_by = store.made_by(metadata, run)
     servers = f", {run['servers']} servers" if "servers" in run else ""
     lines = [
-        f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, "
-        f"commit {run.get('commit', metadata['commit'])}",
+        f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, commit {made_by['commit']}",
         f"Machine: {machine_text(made_by['machine'])}",
     ]
     if load := run.get("load_average"):
