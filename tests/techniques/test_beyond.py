@@ -26,7 +26,6 @@ from framehaul.techniques.clients import (
     HttpConnection,
     QueryError,
     open_adbc,
-    open_asyncpg_pair,
     open_http_client,
     open_psycopg,
     open_psycopg_adbc,
@@ -217,7 +216,7 @@ def test_what_adbc_failed_to_write_is_undone_and_committed_by_nobody(servers: Se
 @pytest.mark.parametrize("kind", [T.DATE, T.TIMESTAMP_UTC], ids=str)
 def test_infinity_is_no_date_for_whoever_reads_arrow(kind: T, servers: Servers) -> None:
     table = Table(NAME, (Column("id", T.INT64), Column("at", kind)), ("id",))
-    names = ("polars_adbc_fetch", "pandas_adbc_fetch", "polars_adbc_two_connections", "polars_duckdb_scan")
+    names = ("polars_adbc_fetch", "pandas_adbc_fetch", "polars_duckdb_scan")
     value = "infinity" if kind is T.DATE else "-infinity"
     with made(servers, table, f"INSERT INTO {NAME} VALUES (1, '2026-01-01'), (2, '{value}')"):
         for name in names:
@@ -227,31 +226,13 @@ def test_infinity_is_no_date_for_whoever_reads_arrow(kind: T, servers: Servers) 
             list(fetch_adbc_batches(adbc, table))
 
 
-def test_no_half_of_a_read_is_left_in_the_midst_of_its_transaction(servers: Servers) -> None:
-    table = Table(NAME, (Column("id", T.INT64), Column("at", T.DATE)), ("id",))
-    rows = f"INSERT INTO {NAME} SELECT n, '2026-01-01'::date + n % 99 FROM generate_series(1, 400000) AS n"
-    read = named("postgres", "read", "polars_asyncpg_copy_decoded_two_connections").function
-
-    async def check() -> None:
-        async with open_asyncpg_pair(servers.postgres) as connections:
-            for _ in range(2):
-                with pytest.raises(ValueError, match="holds infinity"):
-                    await read(connections, table)
-                assert not any(one.is_in_transaction() for one in connections)
-            for one in connections:
-                assert await one.fetchval("SELECT pg_current_xact_id_if_assigned() IS NULL")
-
-    with made(servers, table, f"INSERT INTO {NAME} VALUES (0, 'infinity')", rows):
-        asyncio.run(check())
-
-
 def test_copy_of_text_keeps_lines_that_are_empty_and_what_begins_like_a_file(servers: Servers) -> None:
     table = Table(NAME, (Column("value", T.TEXT, nullable=True),), ())
     ways = [f"{way}_psycopg_copy_text_typed" for way in ("polars", "pandas")]
     for texts in (["\ufeffx", None, "", "\ufeff\ufeff", "b"], [None], [""], []):
         values = [f"INSERT INTO {NAME} VALUES {'(NULL)' if text is None else f"('{text}')"}" for text in texts]
         with made(servers, table, *values):
-            for name in (*ways, "polars_psycopg_copy_text_two_connections"):
+            for name in ways:
                 frame: Any = call(named("postgres", "read", name), servers, table)
                 read = [None if text != text else text for text in frame["value"].to_list()]  # noqa: PLR0124  NaN
                 assert read == texts, name

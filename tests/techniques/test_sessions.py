@@ -83,7 +83,7 @@ NATIVE_TYPES: dict[str, str | int] = {
     "max_execution_time": 1,
     "timeout_overflow_mode": "break",
 }
-OVER_HTTP = ("http_client", "urllib3", "aiohttp", "httpx")
+OVER_HTTP = ("http_client", "httpx")
 DIRECTIONS: tuple[Direction, ...] = ("write", "read")
 
 MOMENTS = [dt.datetime.fromisoformat(text) for text in ("2026-03-29T01:30:00.000001", "1999-12-31T23:59:59.999999")]

@@ -120,8 +120,8 @@ def test_a_time_that_no_day_has_is_refused(servers: Servers, database: str, time
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("polars_http_client_native_rust", T.TIME), ("pandas_clickhouse_connect_query_df", T.TIME),
-        ("pandas_clickhouse_connect_query_df_rust", T.BYTES), ("pandas_clickhouse_connect_query_df", T.TIMESTAMP_NS),
+        ("pandas_clickhouse_connect_query_df", T.TIME), ("pandas_clickhouse_connect_query_df_rust", T.BYTES),
+        ("pandas_clickhouse_connect_query_df", T.TIMESTAMP_NS),
         ("polars_clickhouse_connect_query_df_arrow", T.BYTES), ("polars_clickhouse_driver_query_arrow", T.TIME),
         ("polars_clickhouse_driver_query_arrow", T.TIMESTAMP),
     ],

@@ -31,7 +31,6 @@ from framehaul.servers.address import TIMEOUT_SECONDS
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import adbc_driver_postgresql.dbapi
-    import aiohttp
     import asyncpg
     import chdb
     import clickhouse_driver
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     import psycopg
     import psycopg2.extensions
     import sqlalchemy
-    import urllib3
     from asynch.proto.connection import Connection as AsynchConnection
     from clickhouse_connect.driver.client import Client as ConnectClient
 
@@ -175,23 +173,6 @@ class HttpConnection:
         self._last = response
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))
-        return response
-
-
-@dataclass(frozen=True)
-class UrlLib3Endpoint:
-    """ClickHouse's HTTP interface over a urllib3 pool that keeps one connection."""
-
-    pool: urllib3.HTTPConnectionPool
-    database: str
-    headers: dict[str, str]
-
-    def post(self, query: str, *, settings: Mapping[str, str | int] = NO_SETTINGS) -> urllib3.BaseHTTPResponse:
-        """Run `query`; the response is not read yet. Raises QueryError."""
-        parameters = urlencode({"database": self.database, "query": query, **settings})
-        response = self.pool.request("POST", f"/?{parameters}", headers=self.headers, preload_content=False)
-        if response.status != http.client.OK:
-            raise QueryError(response.data.decode(errors="replace"))
         return response
 
 
@@ -477,17 +458,6 @@ def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint
 
 
 @contextmanager
-def open_urllib3(server: ClickHouseServer) -> Iterator[UrlLib3Endpoint]:
-    """Open a urllib3 pool and its connection."""
-    import urllib3
-
-    with urllib3.connection_from_url(server.url, timeout=TIMEOUT_SECONDS, maxsize=1) as pool:
-        endpoint = UrlLib3Endpoint(pool, server.database, _headers(server))
-        endpoint.post("SELECT 1").drain_conn()
-        yield endpoint
-
-
-@contextmanager
 def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """Open a connection of `http.client`."""
     kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
@@ -496,27 +466,6 @@ def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
         connection = HttpConnection(plain, server.database, _headers(server))
         connection.post("SELECT 1").read()
         yield connection
-
-
-@asynccontextmanager
-async def open_aiohttp(server: ClickHouseServer) -> AsyncIterator[aiohttp.ClientSession]:
-    """Open an aiohttp session with the server's address, database and login, and its connection."""
-    import aiohttp
-
-    # By default it requests compression, which costs the server more than loopback saves.
-    headers = {**_headers(server), "X-ClickHouse-Database": server.database, "Accept-Encoding": "identity"}
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-    async with aiohttp.ClientSession(
-        server.url, timeout=timeout, headers=headers, raise_for_status=_raise_query_error
-    ) as session:
-        async with session.post("/", params={"query": "SELECT 1"}) as response:
-            await response.read()
-        yield session
-
-
-async def _raise_query_error(response: aiohttp.ClientResponse) -> None:
-    if not response.ok:
-        raise QueryError(await response.text(errors="replace"))
 
 
 @contextmanager
@@ -665,7 +614,6 @@ def _both_async(name: str, first: Opener, second: Opener) -> AsyncOpener:
 open_asyncpg_pair = _both_async("open_asyncpg_pair", open_asyncpg, open_asyncpg)
 open_psycopg_pair = _both("open_psycopg_pair", open_psycopg, open_psycopg)
 open_psycopg_plain_pair = _both("open_psycopg_plain_pair", open_psycopg_plain, open_psycopg_plain)
-open_adbc_pair = _both("open_adbc_pair", open_adbc, open_adbc)
 open_psycopg_adbc = _both("open_psycopg_adbc", open_psycopg, open_adbc)
 open_http_client_pair = _both("open_http_client_pair", open_http_client, open_http_client)
 

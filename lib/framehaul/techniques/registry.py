@@ -38,10 +38,8 @@ DRIVERS = {
     "clickhouse_connect_sqlalchemy": "SQLAlchemy over clickhouse-connect",
     "asynch": "asynch",
     "urllib": "urllib",
-    "urllib3": "urllib3",
     "http_client": "http.client",
     "httpx": "httpx",
-    "aiohttp": "aiohttp",
     "clickhouse_connect": "clickhouse-connect",
     "chdb": "chDB",
     "framehaul": "framehaul",
@@ -60,7 +58,6 @@ REQUIREMENTS: dict[Requirement, str] = {
 """The requirements of techniques, except a server and the packages that they import."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
-    "psycopg_parquet_stream": ("pg_parquet",),
     "adbc_clickhouse": ("adbc_clickhouse",),
 }
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}

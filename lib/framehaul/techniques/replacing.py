@@ -78,7 +78,6 @@ type Emptying = Callable[[Any, Table], AbstractContextManager[Table] | AbstractA
 
 EMPTYING: dict[str, Emptying] = {
     "psycopg": emptied,
-    "psycopg_parquet_stream": emptied,
     "psycopg_parquet": emptied_with_files,
     "asyncpg": emptied_by_asyncpg,
     "adbc": emptied_by_adbc,

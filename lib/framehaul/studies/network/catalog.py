@@ -34,7 +34,7 @@ COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ("postgres", "read"): (
         "polars_psycopg_copy_text",
         "polars_asyncpg_copy_decoded",
-        "polars_asyncpg_copy_decoded_two_connections",
+        "polars_psycopg_copy_decoded_two_connections",
     ),
     ("clickhouse", "write"): (
         "polars_urllib_parquet",

@@ -35,7 +35,7 @@ SMALLEST_ROWS = 10_000
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_key_last"),
-    ("postgres", "read"): ("polars_psycopg_copy_text", "polars_asyncpg_copy_decoded_two_connections"),
+    ("postgres", "read"): ("polars_psycopg_copy_text", "polars_psycopg_copy_decoded_two_connections"),
     ("clickhouse", "write"): ("polars_httpx_parquet", "polars_http_client_arrow_two_connections"),
     ("clickhouse", "read"): ("polars_urllib_csv", "polars_http_client_native_decoded"),
 }

@@ -13,17 +13,15 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from _ch_core import StreamDecoder
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
-    import aiohttp
     import clickhouse_driver
     from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
@@ -137,28 +135,6 @@ def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Tab
     return to_pandas(select_arrow(connection, table, ARROW, preallocated=True), table)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
-def polars_http_client_arrow_lz4(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Decompress buffers with LZ4, for networks slower than loopback."""
-    compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": "lz4_frame"}
-    return to_polars(select_arrow(connection, table, compressed), table)
-
-
-@technique(family="arrow", label="http.client SELECT ... FORMAT Arrow, whole body -> Polars dataframe")
-def polars_http_client_arrow_file(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Receive the whole body before decoding, because the file format has its index at the end."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Arrow"
-    body = connection.post(query, settings=ARROW_DICTIONARY).read()
-    return to_polars(pa.ipc.open_file(body).read_all(), table)
-
-
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, Arrow's C++ writer -> Polars dataframe")
-def polars_http_client_arrow_library_writer(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """The server writes Arrow with the Arrow library, as servers without the native writer do."""
-    library = ARROW | {"output_format_arrow_use_native_writer": 0}
-    return to_polars(select_arrow(connection, table, library), table)
-
-
 @technique(
     family="arrow",
     label="http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe",
@@ -185,54 +161,6 @@ def polars_http_client_arrow_two_connections(
     with ThreadPoolExecutor(2) as pool:
         conditions = f"IN ({first})", f"IN ({second})"
         return pl.concat(pool.map(half, connections, conditions), rechunk=False)
-
-
-def select_arrow_by_urllib3(endpoint: UrlLib3Endpoint, table: Table, settings: dict[str, str | int]) -> pa.Table:
-    """Return the table's rows as `select_arrow` does, by urllib3."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    response = endpoint.post(query, settings=settings)
-    content = pa.ipc.open_stream(response).read_all()
-    response.drain_conn()
-    return content
-
-
-@technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
-def polars_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pl.DataFrame:
-    """Read the stream by urllib3, which most HTTP libraries are built on."""
-    return to_polars(select_arrow_by_urllib3(endpoint, table, ARROW_DICTIONARY), table)
-
-
-@technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
-def pandas_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pd.DataFrame:
-    """Read the stream by urllib3, which most HTTP libraries are built on."""
-    return to_pandas(select_arrow_by_urllib3(endpoint, table, ARROW), table)
-
-
-@technique(family="arrow", label="aiohttp SELECT ... FORMAT ArrowStream, whole body -> Polars dataframe")
-async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Table) -> pl.DataFrame:
-    """Receive the whole body asynchronously, then decode it."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    async with session.post("/", params={"query": query, **ARROW_DICTIONARY}) as response:
-        body = await response.read()
-    return to_polars(pa.ipc.open_stream(body).read_all(), table)
-
-
-@technique(family="http_native", label="http.client SELECT ... FORMAT Native, Rust codec -> Polars dataframe")
-def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """clickhouse-connect-core decodes ClickHouse's Native format into Arrow, block by block."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
-    for kind, why in (
-        (ColumnType.TIME, "of whose times of day the codec makes others"),
-        (ColumnType.MAP, "of which the codec keeps each key once"),
-    ):
-        refuse(table, {kind}, f"{why}: read it as Arrow", "clickhouse", "anywhere")
-    decoder = StreamDecoder()
-    parts = [pl.DataFrame(schema=table.polars_schema)]
-    with connection.post(query, settings=NATIVE) as response:
-        while chunk := response.read1(1 << 20):
-            parts += [to_polars(pa.table(block), table) for block in decoder.feed(chunk)]
-    parts += [to_polars(pa.table(block), table) for block in decoder.finish()]
-    return pl.concat(parts, rechunk=False)
 
 
 @technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
-from collections.abc import AsyncIterator, Buffer, Iterator
+from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
-from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_clickhouse_order, in_table_order
+from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_table_order
 from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
@@ -29,7 +29,6 @@ from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
-    import httpx
     import pandas as pd
     from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
@@ -88,35 +87,6 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
     """
     content = prepare(frame, table, "clickhouse")
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
-
-
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Polars")
-def polars_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send the rows of each month together, so that small blocks do not make many parts."""
-    frame = in_table_order(frame, table)
-    if table.partition_by_month_of:
-        frame = frame.sort(pl.col(table.partition_by_month_of).dt.month_start(), maintain_order=True)
-    content = prepare(frame, table, "clickhouse")
-    insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
-
-
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Pandas")
-def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """Send the rows of each month together, so that small blocks do not make many parts; Polars sorts them."""
-    content = prepare(frame, table, "clickhouse")
-    if table.partition_by_month_of:
-        month = pl.Series(values=content.column(table.partition_by_month_of)).dt.month_start()
-        content = content.take(pa.array(month.arg_sort().to_numpy()))
-    insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
-
-
-@technique(
-    family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", requires=("key",)
-)
-def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Sort rows here, so that the server does not have to."""
-    frame = in_clickhouse_order(in_table_order(frame, table), table)
-    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
 type HttpPair = tuple[HttpConnection, HttpConnection]
@@ -218,41 +188,10 @@ def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, fra
     insert_parquet(connection, table, frame, compression="lz4")
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, snappy, from Polars")
-def polars_http_client_parquet_snappy(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send Parquet in the codec that most other writers use by default."""
-    insert_parquet(connection, table, frame, compression="snappy")
-
-
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, uncompressed, from Polars")
 def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet with its encodings and no codec."""
     insert_parquet(connection, table, frame, compression="uncompressed")
-
-
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, small row groups, from Polars")
-def polars_http_client_parquet_row_groups(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send Parquet in small row groups, which the server decodes in parallel."""
-    insert_parquet(connection, table, frame, compression="lz4", row_group_size=65_536)
-
-
-@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet, file-like body, from Polars")
-async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
-    """Send the body as a stream of large chunks, which is faster: httpx splits bytes into many small writes.
-
-    https://github.com/encode/httpx/discussions/3353
-    """
-    buffer = io.BytesIO()
-    prepare_file(frame, table).write_parquet(buffer)
-    buffer.seek(0)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        while chunk := buffer.read(1 << 20):
-            yield chunk
-
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks())
-    response.raise_for_status()
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")

@@ -5,20 +5,18 @@ Every function takes an open connection and a `Table`, and returns the table's c
 
 from __future__ import annotations
 
-import asyncio
 import io
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import connectorx
 import polars as pl
 import psycopg
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.documents import without_documents
@@ -92,9 +90,9 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
         connection.rollback()
 
 
-def fetch_table(connection: AdbcConnection, table: Table, condition: str = "true") -> pa.Table:
+def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
     """Return the table's rows by `fetch_arrow`, in the types of frames: UUIDs are text."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name} WHERE {condition}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return without_documents(fetch_arrow(connection, query), table)
 
 
@@ -108,35 +106,6 @@ def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """Read Arrow with Python objects for dates only; text stays Arrow inside pandas 3."""
     return to_pandas(fetch_table(connection, table), table)
-
-
-@technique(
-    family="arrow",
-    label="ADBC fetch as Arrow, two connections, one snapshot -> Polars dataframe",
-    client="adbc_pair",
-    connections=2,
-)
-def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
-    """Two backends scan half of the pages each, in one exported snapshot."""
-    first, second = connections
-
-    def half(connection: AdbcConnection, pages: str) -> pl.DataFrame:
-        return to_polars(fetch_table(connection, table, pages), table)
-
-    try:
-        with first.cursor() as one, second.cursor() as other:
-            for cursor in (one, other):
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                cursor.execute(UTF8)
-            one.execute("SELECT pg_export_snapshot()")
-            other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
-            one.execute(pages_query(table))
-            conditions = page_ranges(one.fetchone()[0])
-        with ThreadPoolExecutor(2) as pool:
-            return pl.concat(pool.map(half, connections, conditions), rechunk=False)
-    finally:
-        for connection in connections:
-            connection.rollback()
 
 
 async def copy_decoded(
@@ -166,30 +135,6 @@ async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(await copy_decoded(connection, table, schema=table.arrow_large_schema), table, valid=True)
-
-
-@technique(
-    family="copy_binary",
-    label="asyncpg binary COPY decoded by numba, two connections, one snapshot -> Polars dataframe",
-    client="asyncpg_pair",
-    connections=2,
-)
-async def polars_asyncpg_copy_decoded_two_connections(
-    connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
-) -> pl.DataFrame:
-    """Two backends scan half of the pages each, in one exported snapshot."""
-    first, second = connections
-    async with first.transaction(isolation="repeatable_read"), second.transaction(isolation="repeatable_read"):
-        snapshot = await first.fetchval("SELECT pg_export_snapshot()")
-        await second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        pages = await first.fetchval(pages_query(table))
-        halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
-        # Both halves are awaited, so that after an error neither connection is in the middle of a COPY.
-        results = await asyncio.gather(*halves, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return to_polars(pa.concat_tables(cast("list[pa.Table]", results)), table, valid=True)
 
 
 def copy_from_wire(
@@ -269,15 +214,6 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     return to_pandas(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
-@technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe", connections=2)
-def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
-    """Two connections read half of the pages each; concurrently written rows may be in one half and not the other."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
-    queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
-    return to_polars(without_documents(connectorx.read_sql(url, queries, return_type="arrow"), table), table)
-
-
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
     """Return rows as tab-delimited CSV, in a transaction that sets how values are written.
 
@@ -329,22 +265,6 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     return to_pandas(content, table)
 
 
-@technique(
-    family="copy_text",
-    label="psycopg COPY TO STDOUT delimited text, typed, two connections, one snapshot -> Polars dataframe",
-    client="psycopg_pair",
-    connections=2,
-)
-def polars_psycopg_copy_text_two_connections(connections: PsycopgPair, table: Table) -> pl.DataFrame:
-    """Two backends write half of the pages each, in one exported snapshot."""
-
-    def half(connection: psycopg.Connection[Any], pages: str) -> pl.DataFrame:
-        return parse_text(copy_text(connection, table, pages), table)
-
-    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
-        return pl.concat(pool.map(half, connections, conditions), rechunk=False)
-
-
 NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 
@@ -359,20 +279,3 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)
-
-
-@technique(
-    family="pg_parquet",
-    label="psycopg pg_parquet COPY TO STDOUT (FORMAT parquet) -> Polars dataframe",
-    client="psycopg_parquet_stream",
-)
-def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """The server sends a Parquet file over the connection: no shared directory is needed."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    buffer = io.BytesIO()
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        with cursor.copy(f"COPY ({query}) TO STDOUT WITH (FORMAT parquet)".encode()) as copy:
-            for chunk in copy:
-                buffer.write(chunk)
-    return to_polars(without_documents(pq.read_table(buffer), table), table)

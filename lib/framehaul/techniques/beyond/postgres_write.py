@@ -6,7 +6,6 @@ the server's: no table is unlogged, and no commit is asynchronous.
 
 from __future__ import annotations
 
-import io
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +22,11 @@ import pgpq
 import polars as pl
 import psycopg
 import pyarrow as pa
-import pyarrow.parquet as pq
 from psycopg import sql
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
+from framehaul.codecs.binary_form import in_binary_form
 from framehaul.codecs.key_order import STRETCH_ROWS, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
@@ -36,7 +34,6 @@ from framehaul.data.schema import (
     ARRAYS,
     LONG_NUMBERS,
     NESTED,
-    NO_CSV,
     Column,
     ColumnType,
     Table,
@@ -287,22 +284,6 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
                 copy.write_row(values)
 
 
-@technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
-def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """The server parses a slice of the text while the next is written; the whole text is never in memory."""
-    refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
-    frame = prepare_rows(frame, table)
-    # Polars writes hours and minutes of an offset, and historical offsets have seconds.
-    zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
-    frame = frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC"))
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        with cursor.copy(statement.encode()) as copy:
-            for part in frame.iter_slices(BATCH_ROWS):
-                copy.write(part.write_csv(include_header=False, separator="\t"))
-
-
 def uuid_lists(table: Table) -> list[str]:
     """Return the names of the columns that are lists of UUIDs."""
     return [name for name in table.columns_within(ColumnType.UUID) if name not in table.columns_of(ColumnType.UUID)]
@@ -410,19 +391,3 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
     insert_by_duckdb(connection, table, frame)
-
-
-@technique(
-    family="pg_parquet",
-    label="psycopg pg_parquet COPY FROM STDIN (FORMAT parquet) from Polars",
-    client="psycopg_parquet_stream",
-)
-def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Send a Parquet file over the connection: no shared directory is needed."""
-    buffer = io.BytesIO()
-    pq.write_table(with_documents(with_uuid_bytes(prepare(frame, table, "postgres"), table), table), buffer)
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        with cursor.copy(statement.encode()) as copy:
-            copy.write(buffer.getbuffer())
