@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -27,43 +26,22 @@ PARSERS: dict[str, tuple[pa.DataType, Callable[[str], object]]] = {
     "STRING": (pa.string(), str),
 }
 
+type Json = dict[str, Any]
+
 
 class RefusedError(Exception):
-    """The request is answered with this status and message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass
-class Answer:
-    """What a client gets: a JSON body, or none."""
-
-    body: dict[str, Any] | None
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Upload:
-    """The bytes of one file, and the job that they become."""
-
-    job: dict[str, Any]
-    received: bytes | None = None
-    asked_about: int = 0
+    """The request is answered with this status and message, its arguments."""
 
 
 class BigQueryServer:
     """Data sets, tables and jobs of one project."""
 
     def __init__(self, project: str, dataset: str) -> None:
-        self.project, self.dataset = project, dataset
-        self.url = ""
-        self.tables: dict[str, tuple[dict[str, Any], pa.Table]] = {}
+        self.project, self.dataset, self.url = project, dataset, ""
+        self.tables: dict[str, tuple[Json, pa.Table]] = {}
         """Resource and rows of each table that is there."""
-        self.made: list[dict[str, Any]] = []
-        self.uploads: dict[str, Upload] = {}
+        self.made: list[Json] = []
+        self.jobs: dict[str, Json] = {}
         self.authorizations: set[str | None] = set()
         self.unexpected: list[str] = []
         self.job_error: str | None = None
@@ -82,19 +60,19 @@ class BigQueryServer:
                 server.shutdown()
                 thread.join()
 
-    def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Answer:
-        """The answer to a request; raises RefusedError."""
+    def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Json | None:
+        """The answer to a request, or None for one without content; raises RefusedError."""
         base = f"/bigquery/v2/projects/{re.escape(self.project)}"
         tables = rf"{base}/datasets/{re.escape(self.dataset)}/tables"
-        known: list[tuple[str, str, Callable[..., Answer]]] = [
+        known: list[tuple[str, str, Callable[..., Json | None]]] = [
             ("GET", rf"{base}/datasets/([^/]+)", self._dataset),
             ("POST", tables, lambda: self._create(json.loads(body))),
-            ("GET", rf"{tables}/([^/]+)", lambda name: Answer(self._table(name)[0])),
+            ("GET", rf"{tables}/([^/]+)", lambda name: self._table(name)[0]),
             ("DELETE", rf"{tables}/([^/]+)", self._delete),
             ("GET", rf"{tables}/([^/]+)/data", lambda name: self._data(name, query)),
             ("POST", rf"/upload{base}/jobs", lambda: self._begin(json.loads(body))),
             ("PUT", rf"/upload{base}/jobs", lambda: self._receive(query, headers, body)),
-            ("GET", rf"{base}/jobs/([^/]+)", self._job),
+            ("GET", rf"{base}/jobs/([^/]+)", lambda name: self.jobs[name]),
         ]
         for verb, pattern, function in known:
             if verb == method and (matched := re.fullmatch(pattern, path)):
@@ -102,60 +80,47 @@ class BigQueryServer:
         self.unexpected.append(f"{method} {path}")
         raise RefusedError(501, f"{method} {path} is not spoken here")
 
-    def _dataset(self, name: str) -> Answer:
+    def _dataset(self, name: str) -> Json:
         _require(name == self.dataset, f"Not found: Dataset {self.project}:{name}", 404)
-        return Answer({"datasetReference": {"projectId": self.project, "datasetId": name}})
+        return {"datasetReference": {"projectId": self.project, "datasetId": name}}
 
-    def _create(self, resource: dict[str, Any]) -> Answer:
-        name = resource["tableReference"]["tableId"]
+    def _create(self, resource: Json) -> Json:
         types = {one["name"]: PARSERS[one["type"]][0] for one in resource["schema"]["fields"]}
-        self.tables[name] = resource, pa.schema(types.items()).empty_table()
+        self.tables[resource["tableReference"]["tableId"]] = resource, pa.schema(types.items()).empty_table()
         self.made.append(resource)
-        return Answer(resource)
+        return resource
 
-    def _table(self, name: str) -> tuple[dict[str, Any], pa.Table]:
+    def _table(self, name: str) -> tuple[Json, pa.Table]:
         _require(name in self.tables, f"Not found: Table {name}", 404)
         return self.tables[name]
 
-    def _delete(self, name: str) -> Answer:
+    def _delete(self, name: str) -> None:
         self._table(name)
         del self.tables[name]
-        return Answer(None, 204)
 
-    def _data(self, name: str, query: dict[str, str]) -> Answer:
+    def _data(self, name: str, query: dict[str, str]) -> Json:
         rows, start = self._table(name)[1], int(query.get("pageToken", 0))
         page = rows.slice(start, PAGE_ROWS).to_pylist()
         shown = [{"f": [{"v": None if value is None else str(value)} for value in row.values()]} for row in page]
         following = {"pageToken": str(start + PAGE_ROWS)} if start + PAGE_ROWS < rows.num_rows else {}
-        return Answer({"totalRows": str(rows.num_rows), "rows": shown} | following)
+        return {"totalRows": str(rows.num_rows), "rows": shown} | following
 
     # Resumable uploads of one chunk: https://cloud.google.com/bigquery/docs/reference/api-uploads
 
-    def _begin(self, job: dict[str, Any]) -> Answer:
+    def _begin(self, job: Json) -> Json:
         name = job["jobReference"]["jobId"]
-        self.uploads[name] = Upload(job)
+        self.jobs[name] = job
         path = f"/upload/bigquery/v2/projects/{self.project}/jobs?uploadType=resumable&upload_id={name}"
-        return Answer({}, headers={"Location": self.url + path})
+        return {"location": self.url + path}
 
-    def _receive(self, query: dict[str, str], headers: Any, body: bytes) -> Answer:
-        upload, size = self.uploads[query["upload_id"]], len(body)
+    def _receive(self, query: dict[str, str], headers: Any, body: bytes) -> Json:
+        job, size = self.jobs[query["upload_id"]], len(body)
         _require(headers["Content-Range"] == f"bytes 0-{size - 1}/{size}", f"not whole: {headers['Content-Range']}")
-        _require(upload.received is None, "these bytes are there")
-        upload.received = body
-        return Answer(upload.job | {"status": {"state": "RUNNING"}})
+        _require("status" not in job, "these bytes are there")
+        job["status"] = {"state": "DONE"} | self._finished(job["configuration"]["load"], body)
+        return job | {"status": {"state": "RUNNING"}}
 
-    def _job(self, name: str) -> Answer:
-        """The first who asks is told that it is running; then the rows are there, or an error is."""
-        upload = self.uploads[name]
-        upload.asked_about += 1
-        if upload.asked_about == 1:
-            return Answer(upload.job | {"status": {"state": "RUNNING"}})
-        if upload.asked_about == 2:
-            upload.job["status"] = {"state": "DONE"} | self._finished(upload)
-        return Answer(upload.job)
-
-    def _finished(self, upload: Upload) -> dict[str, Any]:
-        load = upload.job["configuration"]["load"]
+    def _finished(self, load: Json, content: bytes) -> Json:
         try:
             _require(self.job_error is None, self.job_error or "")
             _require(load["createDisposition"] == "CREATE_NEVER", "createDisposition")
@@ -164,7 +129,7 @@ class BigQueryServer:
             resource, rows = self._table(name)
             _require(_names(load["schema"]) == _names(resource["schema"]), "another schema than the table's")
             read = {"CSV": _csv_rows, "PARQUET": _parquet_rows}[load["sourceFormat"]]
-            self.tables[name] = resource, pa.concat_tables([rows, read(upload.received or b"", load, rows.schema)])
+            self.tables[name] = resource, pa.concat_tables([rows, read(content, load, rows.schema)])
         except Exception as error:  # noqa: BLE001  whatever is wrong with a file is the job's error
             found = {"reason": "invalid", "message": f"{error}"}
             return {"errorResult": found, "errors": [found]}
@@ -184,15 +149,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.bigquery.authorizations.add(self.headers["Authorization"])
             try:
                 answer = self.bigquery.answer(self.command, url.path, query, self.headers, body)
+                status = 204 if answer is None else 200
             except RefusedError as error:
-                told = {"code": error.status, "message": str(error), "errors": [{"message": str(error)}]}
-                answer = Answer({"error": told}, error.status)
-            sent = b"" if answer.body is None else json.dumps(answer.body).encode()
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        if answer.body is not None:
+                status, message = error.args
+                answer = {"error": {"code": status, "message": message, "errors": [{"message": message}]}}
+            sent = b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(status)
+        if answer is not None:
+            if "location" in answer:  # of an upload
+                self.send_header("Location", answer["location"])
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent)
@@ -208,11 +174,11 @@ def _require(right: bool, message: str, status: int = 400) -> None:
         raise RefusedError(status, message)
 
 
-def _names(schema: dict[str, Any]) -> list[tuple[str, str]]:
+def _names(schema: Json) -> list[tuple[str, str]]:
     return [(one["name"], one["type"]) for one in schema["fields"]]
 
 
-def _csv_rows(content: bytes, load: dict[str, Any], schema: pa.Schema) -> pa.Table:
+def _csv_rows(content: bytes, load: Json, schema: pa.Schema) -> pa.Table:
     """As BigQuery reads CSV by default: no header, NULL where nothing is between two commas, not even quotes."""
     _require(load.get("nullMarker", "") == "", "a null marker")
     _require(int(load.get("skipLeadingRows", 0)) == 0, "rows are skipped")
@@ -228,5 +194,5 @@ def _csv_rows(content: bytes, load: dict[str, Any], schema: pa.Schema) -> pa.Tab
     return pa.Table.from_arrays([pa.array(v, one.type) for v, one in zip(columns, schema, strict=True)], schema=schema)
 
 
-def _parquet_rows(content: bytes, load: dict[str, Any], schema: pa.Schema) -> pa.Table:
+def _parquet_rows(content: bytes, load: Json, schema: pa.Schema) -> pa.Table:
     return pq.read_table(io.BytesIO(content), columns=schema.names).cast(schema)

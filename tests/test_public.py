@@ -7,14 +7,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from framehaul.settings import PROJECT
 
-GITHUB, CI = PROJECT / ".github", PROJECT / ".ci"
-WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-CALLERS = [*WORKFLOWS, CI / "run"]
+WORKFLOWS = PROJECT / ".github" / "workflows"
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -23,18 +20,15 @@ def content(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_ci_is_the_script_that_anybody_runs() -> None:
-    jobs = content(GITHUB / "workflows" / "ci.yml")["jobs"].values()
+def test_workflows_call_targets_and_scripts_that_anybody_runs() -> None:
+    jobs = content(WORKFLOWS / "ci.yml")["jobs"].values()
     assert [step["run"] for job in jobs for step in job["steps"] if "run" in step] == [".ci/run"]
-
-
-@pytest.mark.parametrize("path", CALLERS, ids=lambda path: path.stem)
-def test_targets_and_scripts_that_are_called_exist(path: Path) -> None:
     targets = set(re.findall(r"(?m)^([a-z-]+):", (PROJECT / "Makefile").read_text()))
-    text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
-    assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= targets
-    for script in re.findall(r"\.ci/[\w.]+", text):
-        assert (PROJECT / script).exists()
+    for path in (*WORKFLOWS.glob("*.yml"), PROJECT / ".ci" / "run"):
+        text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
+        assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= targets, path
+        for script in re.findall(r"\.ci/[\w.]+", text):
+            assert (PROJECT / script).exists(), path
 
 
 def test_the_version_is_in_one_place_and_the_changelog_begins_with_it() -> None:

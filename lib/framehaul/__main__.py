@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from framehaul.bench.study import Study, as_given, imported
+from framehaul.bench.study import NOTEBOOKS, Study, as_given, imported
 from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
+from framehaul.studies.registry import OWN_DATA
 
 
 def main() -> int:
@@ -32,8 +33,7 @@ def main() -> int:
         if getattr(arguments, name):
             os.environ[f"{PREFIX}{name.upper()}"] = getattr(arguments, name)
     try:
-        settings = load_settings()
-        return int(COMMANDS[arguments.command](arguments, settings))
+        return COMMANDS[arguments.command](arguments, load_settings()) or 0
     except (SettingsError, ServerError, ResultsError) as error:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
@@ -45,9 +45,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     studies = registry.chosen(arguments.notebooks)
     chosen = [(study, registry.values(study, settings.preset, vars(arguments))) for study in studies]
-    if settings.reuse:
-        chosen = _stored(chosen, settings)
-    return _executed(chosen, settings, "index")
+    return _executed(_stored(chosen, settings) if settings.reuse else chosen, settings, "index")
 
 
 def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> list[tuple[Study, dict[str, Any]]]:
@@ -74,7 +72,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
-    values = registry.values(registry.OWN_DATA, settings.preset, vars(arguments) | {"data": None})
+    values = registry.values(OWN_DATA, settings.preset, vars(arguments) | {"data": None})
     # The file is read here, so that an unsuitable frame is an error before a server starts.
     try:
         frame = open_frame(str(settings.data), **{name: values[name] for name in ("key", "sort", "rows", "mode")})
@@ -84,22 +82,16 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     del frame
     if settings.out == PROJECT:  # git ignores this directory, because data may be private
         settings = replace(settings, out=PROJECT / "mine")
-    return _executed([(registry.OWN_DATA, values)], settings, registry.OWN_DATA.notebook)
+    return _executed([(OWN_DATA, values)], settings, OWN_DATA.notebook)
 
 
-def _variables(_: argparse.Namespace, __: Settings) -> int:
+def _variables(_: argparse.Namespace, __: Settings) -> None:
     for name, meaning in OPTIONS.items():
         print(f"  {name.upper():23}{meaning}")
     for name, several in registry.parameters().items():
-        defaults = {
-            preset: ", ".join(dict.fromkeys(as_given(parameter.of(preset)) for parameter in several))
-            for preset in PRESETS
-        }
-        text = "; ".join(f"{preset} {values}" for preset, values in defaults.items())
-        if len(set(defaults.values())) == 1:
-            text = defaults["quick"]
+        values = [", ".join(dict.fromkeys(as_given(one.of(preset)) for one in several)) for preset in PRESETS]
+        text = "; ".join(map(" ".join, zip(PRESETS, values, strict=True))) if len({*values}) > 1 else values[0]
         print(f"  {name.upper():23}{several[0].help}{f' ({text})' if text else ''}")
-    return 0
 
 
 def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, page: str) -> int:
@@ -126,7 +118,7 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies.drivers.catalog import adbc_clickhouse, go_program, node_program
     from framehaul.studies.json_parquet.catalog import json2parquet_program
 
-    missing = 0
+    status = 0
     tools: dict[str, Callable[[Settings], object]] = {
         "Node's drivers, some seconds": partial(node_program, make=True),
         "Go's drivers, about a minute": partial(go_program, make=True),
@@ -138,19 +130,18 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
         try:
             print(f"  {program(settings)}")
         except UnavailableError as error:
-            missing = 1
+            status = 1
             print(f"framehaul: {error}", file=sys.stderr)
-    return missing
+    return status
 
 
-def _compile(_: argparse.Namespace, __: Settings) -> int:
+def _compile(_: argparse.Namespace, __: Settings) -> None:
     from framehaul.api.compiling import compile_loops
 
     compile_loops()
-    return 0
 
 
-def _servers(_: argparse.Namespace, settings: Settings) -> int:
+def _servers(_: argparse.Namespace, settings: Settings) -> None:
     from framehaul import servers
 
     both = servers.start(settings)
@@ -158,32 +149,28 @@ def _servers(_: argparse.Namespace, settings: Settings) -> int:
     print(f"ClickHouse  {both.clickhouse.url}  native port {both.clickhouse.native_port}")
     if both.mode == "embedded":
         print(f"passwords   {settings.state_dir}/servers.json (only you can read it); stop them with make stop")
-    return 0
 
 
-def _stop(_: argparse.Namespace, settings: Settings) -> int:
+def _stop(_: argparse.Namespace, settings: Settings) -> None:
     from framehaul import servers
 
     print("stopped" if servers.stop(settings) else "nothing was running")
-    return 0
 
 
 def _lab(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul import servers
 
     with servers.running(settings):
-        return _jupyter(f"--notebook-dir={PROJECT / 'notebooks'}")
+        return _jupyter(f"--notebook-dir={NOTEBOOKS}")
 
 
 def _explore(_: argparse.Namespace, __: Settings) -> int:
-    return _jupyter(str(PROJECT / "notebooks" / "00_explorer.ipynb"))
+    return _jupyter(str(NOTEBOOKS / "00_explorer.ipynb"))
 
 
 def _jupyter(argument: str) -> int:
-    command = [sys.executable, "-m", "jupyterlab", argument]
-    if os.geteuid() == 0:
-        command.append("--allow-root")  # Jupyter refuses to run as root without this option
-    return subprocess.run(command, check=False).returncode
+    as_root = ["--allow-root"] * (os.geteuid() == 0)  # Jupyter refuses to run as root without this option
+    return subprocess.run([sys.executable, "-m", "jupyterlab", argument, *as_root], check=False).returncode
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
@@ -201,7 +188,7 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     return result.status
 
 
-def _submit(arguments: argparse.Namespace, settings: Settings) -> int:
+def _submit(arguments: argparse.Namespace, settings: Settings) -> None:
     from framehaul.studies import machines  # importing drivers is slow
 
     place = machines.submit(settings.out / "results", arguments.machine).relative_to(PROJECT)
@@ -210,7 +197,6 @@ def _submit(arguments: argparse.Namespace, settings: Settings) -> int:
     print("  .venv/bin/python -m framehaul submitted", place)
     print(f"  git switch -c {place.parent.name} && git add {place} && git commit -m 'Results of {place.parent.name}'")
     print("  and open a pull request; once it is merged, the results page shows your machine")
-    return 0
 
 
 def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
@@ -219,15 +205,15 @@ def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
 
     if not arguments.results:
         raise SettingsError("submitted takes directories: framehaul submitted machines/NAME/DATE")
-    wrong = 0
+    status = 0
     for directory in arguments.results:
         problems = machines.problems(Path(directory))
-        wrong += bool(problems)
+        status = 1 if problems else status
         print(f"{directory}: {'not taken' if problems else 'can be taken'}", *map("- {}".format, problems), sep="\n")
-    return 1 if wrong else 0
+    return status
 
 
-def _clean(_: argparse.Namespace, settings: Settings) -> int:
+def _clean(_: argparse.Namespace, settings: Settings) -> None:
     from framehaul.servers import docker, embedded
     from framehaul.servers.postgres import stand_ins
 
@@ -243,27 +229,14 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it does not exist, or contains other files
         (settings.out / "reports").rmdir()
-    return 0
 
 
 PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
 """Pattern of the names that a run writes into `reports`."""
-ALL = (
-    _run,
-    _mine,
-    _tools,
-    _compile,
-    _servers,
-    _stop,
-    _lab,
-    _explore,
-    _compare,
-    _submit,
-    _submitted,
-    _variables,
-    _clean,
-)
-COMMANDS = {function.__name__.removeprefix("_"): function for function in ALL}
+type Command = Callable[[argparse.Namespace, Settings], int | None]
+OF_RUNS: tuple[Command, ...] = (_run, _mine, _variables, _compare, _explore, _submit, _submitted)
+OF_THIS_MACHINE: tuple[Command, ...] = (_servers, _stop, _lab, _tools, _compile, _clean)
+COMMANDS = {function.__name__.removeprefix("_"): function for function in (*OF_RUNS, *OF_THIS_MACHINE)}
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",
@@ -272,10 +245,7 @@ OPTIONS = {
     "out": "directory for results, figures and reports",
     "fresh": "1: discard the passes of an interrupted run",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
-    "data": "mine: path of a Parquet, CSV, JSON lines or Arrow IPC file",
-    "key": "mine: columns of the primary key",
-    "sort": "mine: columns that ClickHouse sorts by, if not the key",
-    "mode": "mine: how to write: append, replace or upsert",
+    **{one.name: f"mine: {one.help}" for one in OWN_DATA.parameters if one.name in ("data", "key", "sort", "mode")},
     "a": "compare: the run before",
     "b": "compare: the run after",
     "techniques": "compare: words in the names of techniques, or column=value",
@@ -288,16 +258,15 @@ OPTIONS = {
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
-    results = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
-    parser.add_argument("results", nargs="*", help=results)
+    runs = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
+    parser.add_argument("results", nargs="*", help=runs)
     defaults = dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # Capitals are the form of the variables of make.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
-        # FRESH without a value is 1.
-        alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}
-        parser.add_argument(*names, default=defaults.get(name), help=meaning, **alone)
+        without_value: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}
+        parser.add_argument(*names, default=defaults.get(name), help=meaning, **without_value)
     arguments, unknown = parser.parse_known_args()
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]

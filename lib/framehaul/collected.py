@@ -11,7 +11,7 @@ import polars as pl
 
 from framehaul.bench import committed, store
 from framehaul.bench.measured import STANDARD, in_places
-from framehaul.bench.study import Study, imported
+from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
 from framehaul.reporting.versions import machines_text
@@ -22,6 +22,8 @@ from framehaul.techniques.source import source, technique_named
 
 TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
 """Descriptions of the tables of `make all TABLE=...`."""
+STUDIES = {one.notebook: one for one in registry.studies() if one.measured or one.measures_techniques}
+"""The studies whose measurements the page shows, by notebook."""
 PATH = ["database", "direction", "technique"]
 COLUMNS = {
     "run": "run", "study": "notebook", **{name: name for name in PATH}, "label": "label", "origin": "origin",
@@ -67,7 +69,7 @@ def page(results: Path) -> dict[str, Any]:
 
 def _run(directory: Path, *, is_committed: bool) -> dict[str, Any]:
     metadata = store.read_metadata(directory)
-    runs = [metadata["runs"][one.notebook] for one in _studies() if one.notebook in metadata["runs"]]
+    runs = [metadata["runs"][notebook] for notebook in STUDIES if notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     size = f", up to {most:,} rows" if most else ""
     name = f"{directory.parent.name}, {directory.name}{size}" if is_committed else "this run"
@@ -77,25 +79,19 @@ def _run(directory: Path, *, is_committed: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _studies() -> list[Study]:
-    """Return the studies whose measurements the page shows."""
-    return [one for one in registry.studies() if one.measured or one.measures_techniques]
-
-
 def _measured(directory: Path, seen: Set[str]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a run, one per technique and place, without notebooks whose run id is in `seen`."""
     runs = store.read_metadata(directory)["runs"]
-    for study in _studies():
-        path, run = directory / study.results, runs.get(study.notebook, {})
+    for notebook, study in STUDIES.items():
+        path, run = directory / study.results, runs.get(notebook, {})
         if path.exists() and run.get("run_id") not in seen:
-            table = TABLES[run.get("table", "standard")]
-            yield from _rows_of(study.notebook, path, path.stat().st_mtime_ns, table)
+            yield from _rows_of(notebook, path, path.stat().st_mtime_ns, TABLES[run.get("table", "standard")])
 
 
 @cache
 def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, Any]]:
     """Return the rows of a file, cached by its modification time: the page is made again after every notebook."""
-    study = next(one for one in registry.studies() if one.notebook == notebook)
+    study = STUDIES[notebook]
     try:
         if study.measured:
             passes: pl.DataFrame = imported(study.measured)(path.parent)
@@ -134,8 +130,8 @@ def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
     from framehaul.studies.fidelity import types  # importing it is slow
 
     found: dict[str, dict[str, str]] = {}
-    for row in types.carried(store.read_cells(path), PATH).to_dicts():
-        found.setdefault("/".join(row[name] for name in PATH), {})[row["type"]] = row["state"]
+    for *key, kind, state in types.carried(store.read_cells(path), PATH).select(*PATH, "type", "state").iter_rows():
+        found.setdefault("/".join(key), {})[kind] = state
     return found
 
 

@@ -30,52 +30,33 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings outside a notebook; each field is read from the variable `FRAMEHAUL_<FIELD>`."""
+    """All settings outside a notebook; `docs/configuration.md` explains the variables `FRAMEHAUL_<FIELD>`."""
 
     servers: ServerMode = "embedded"
-    """The source of the servers: this project (`embedded`), `docker` compose, or someone else (`external`)."""
     transport: Transport = "tcp"
-    """The transport of PostgreSQL's clients: `tcp`, or `unix` for a socket in a directory on the same machine."""
     postgres_dsn: str | None = None
     """External PostgreSQL, as a libpq URL or key=value string; the host may be the directory of a Unix socket."""
     clickhouse_url: str | None = None
     """External ClickHouse over HTTP: `http(s)://user:password@host:port/database`."""
     clickhouse_native_port: int | None = None
-    """Native port of the external ClickHouse; the default is 9000, or 9440 for an https URL."""
     postgres_port: int | None = None
-    """Port of the embedded or docker PostgreSQL; the default is a free port (55432 for docker)."""
     clickhouse_http_port: int | None = None
-    """HTTP port of the embedded or docker ClickHouse; the default is a free port (58123 for docker)."""
     postgres_extensions: Path | None = None
-    """Directory with a built PostgreSQL extension (pg_parquet) for the embedded server."""
     exchange_dir: Path | None = None
-    """Directory on this machine that is shared with an external PostgreSQL (pg_parquet's files)."""
     exchange_dir_on_server: str | None = None
-    """Path of `exchange_dir` on the PostgreSQL server; the default is the same path."""
     bigquery_project: str | None = None
-    """Google Cloud project of BigQuery's load jobs."""
     bigquery_dataset: str | None = None
-    """BigQuery data set for the loaded tables, which are deleted afterwards."""
     bigquery_endpoint: str | None = None
-    """URL of an emulator of BigQuery (http, no login) or of a private endpoint (https)."""
     pgbench: Path | None = None
-    """Path of a pgbench to run instead of the program in the PostgreSQL wheel."""
     pgbench_services: str | None = None
-    """PostgreSQL services for pgbench: `name=URL` pairs, separated by blanks."""
     preset: Preset = "quick"
-    """The effort of all studies; variables of a study take precedence."""
     data: Path | None = None
-    """File with the dataframe that `make mine` measures."""
     scheduler: str | None = None
-    """Address of a dask.distributed scheduler (`tcp://host:port`); by default this project starts a scheduler."""
     shared_dir: Path | None = None
-    """Directory for partition files, which the scheduler's workers reach by the same path."""
     state_dir: Path = PROJECT / ".framehaul"
-    """Directory for data, passwords and logs of the servers that this project runs."""
     out: Path = PROJECT
     """Directory for results, figures and reports; a relative path starts at the project."""
     fresh: bool = False
-    """Discard the passes of an interrupted run."""
     reuse: bool = False
     """Return the stored passes of `OUT/results` instead of measuring (`make report`)."""
     python: str | None = None
@@ -103,16 +84,16 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
     from_file = {key: value or "" for key, value in dotenv_values(env_file).items()} if env_file else {}
     merged = from_file | dict(os.environ if environment is None else environment)
     known = {f"{PREFIX}{field.name.upper()}": field.name for field in fields(Settings)}
-    values = {}
+    values: dict[str, Any] = {}
     for key, text in merged.items():
         if key.startswith(PREFIX) and text:
             if key not in known:
                 raise SettingsError(f"{key} is not a setting of framehaul; {nearest(key, known, PREFIX)}")
-            try:
-                values[known[key]] = READERS.get(known[key], str)(text)
-            except ValueError as error:
+            is_valid, problem, read = READERS.get(known[key], (str, "", str))
+            if not is_valid(text):
                 named = key.removeprefix(PREFIX) if known[key] in GIVEN_TO_MAKE else key
-                raise SettingsError(f"{named}={text!r} {error}") from None
+                raise SettingsError(f"{named}={text!r} {problem}")
+            values[known[key]] = read(text)
     return Settings(**values)
 
 
@@ -122,48 +103,38 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"did you mean {prefix}{close[0]}?" if close else f"known: {', '.join(known)}"
 
 
-def _checked(valid: Callable[[str], object], problem: str, read: Callable[[str], Any] = str) -> Callable[[str], Any]:
-    """Return a reader of text that raises ValueError with the problem when `valid` returns a false value."""
-
-    def reader(text: str) -> Any:
-        if not valid(text):
-            raise ValueError(problem)
-        return read(text)
-
-    return reader
+type Reader = tuple[Callable[[str], object], str, Callable[[str], Any]]
+"""Whether a text is valid, the end of the message when it is not, which names the remedy, and the value of a text."""
 
 
-def _one_of(choices: Any) -> Callable[[str], Any]:
+def _one_of(choices: Any) -> Reader:
     names = get_args(choices)
-    return _checked(lambda text: text in names, f"is unknown; use one of {', '.join(names)}")
+    return names.__contains__, f"is unknown; use one of {', '.join(names)}", str
 
 
 def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-FLAG = _checked(lambda text: text in ("0", "1"), "is neither 1, for yes, nor 0", lambda text: text == "1")
-PORT = _checked(
-    lambda text: text.isdecimal() and int(text) in range(1, 65536), "is not a port; give a number from 1 to 65535", int
-)
-DIRECTORY = _checked(lambda text: _path(text).is_dir(), "is not a directory; create it or unset the variable", _path)
-READERS: dict[str, Callable[[str], Any]] = {
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and int(text) in range(1, 65536)
+
+
+FLAG: Reader = ("0", "1").__contains__, "is neither 1, for yes, nor 0", lambda text: text == "1"
+PORT: Reader = _is_port, "is not a port; give a number from 1 to 65535", int
+DIRECTORY: Reader = (lambda text: _path(text).is_dir(), "is not a directory; create it or unset the variable", _path)
+SCHEDULER, URL = re.compile(r"(tcp|tls)://[^/\s]+:\d+"), re.compile("https?://")
+READERS: dict[str, Reader] = {
     **dict.fromkeys(("fresh", "reuse"), FLAG),
     **dict.fromkeys(("clickhouse_native_port", "postgres_port", "clickhouse_http_port"), PORT),
     **dict.fromkeys(("postgres_extensions", "exchange_dir", "shared_dir"), DIRECTORY),
-    **dict.fromkeys(("data", "state_dir"), _path),
+    **dict.fromkeys(("data", "state_dir"), (str, "", _path)),
     "servers": _one_of(ServerMode),
     "transport": _one_of(Transport),
     "preset": _one_of(Preset),
-    "scheduler": _checked(
-        re.compile(r"(tcp|tls)://[^/\s]+:\d+").fullmatch, "is not the address of a scheduler; give tcp://host:port"
-    ),
-    "bigquery_endpoint": _checked(
-        re.compile("https?://").match, "is not a URL; give http(s)://host:port", lambda text: text.rstrip("/")
-    ),
-    "pgbench": _checked(
-        lambda text: shutil.which(_path(text)), "is not a program; give the path of an executable", _path
-    ),
-    "out": lambda text: (PROJECT / Path(text).expanduser()).resolve(),
+    "scheduler": (SCHEDULER.fullmatch, "is not the address of a scheduler; give tcp://host:port", str),
+    "bigquery_endpoint": (URL.match, "is not a URL; give http(s)://host:port", lambda text: text.rstrip("/")),
+    "pgbench": (lambda text: shutil.which(_path(text)), "is not a program; give the path of an executable", _path),
+    "out": (str, "", lambda text: (PROJECT / Path(text).expanduser()).resolve()),
 }
-"""The readers of the settings that are not plain text; the message of their ValueError names the remedy."""
+"""The readers of the settings that are not plain text."""

@@ -20,34 +20,30 @@ def ended() -> Iterator[None]:
 
 
 def doubles(requests: Connection) -> None:
+    requests.send((os.getpid(), threading.active_count()))
     while True:
         requests.send(2 * requests.recv())
 
 
 def kills_itself(requests: Connection) -> None:
+    requests.send(None)
     requests.recv()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def counts_threads(requests: Connection) -> None:
-    requests.send((os.getpid(), threading.active_count()))
-
-
 def test_a_child_answers_until_nobody_asks_and_says_what_it_raised_for_every_request_that_is_left() -> None:
     with child(context(), "one", doubles) as one:
+        first, threads = one.receive()
         assert [one.ask(number) for number in (1, 2)] == [2, 4]
     assert one._process.exitcode == 0
+    assert threads == 1
+    assert len({first, answer_of(context(), "another", doubles)[0], os.getpid()}) == 3
     for how, said in (
-        (doubles, r"^TypeError: unsupported operand"),
+        (doubles, "^TypeError: unsupported operand"),
         (kills_itself, "^the process of one ended with -9$"),
     ):
         with child(context(), "one", how) as one:
+            one.receive()
             for request in (None, 3):
                 with pytest.raises(ChildError, match=said):
                     one.ask(request)
-
-
-def test_each_is_a_process_of_its_own_without_threads_of_others() -> None:
-    (first, threads), (second, _) = (answer_of(context(), "one", counts_threads) for _ in range(2))
-    assert len({first, second, os.getpid()}) == 3
-    assert threads == 1

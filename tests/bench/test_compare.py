@@ -52,40 +52,35 @@ def both(a: Path, b: Path, wanted: str = "") -> compare.Comparison:
     return compare.compare(read_run(a), read_run(b), wanted)
 
 
-def steady(count: int = 12, **others: Any) -> dict[str, Any]:
-    return {f"steady_{number}": STEADY for number in range(count)} | others
+def steady(**others: Any) -> dict[str, Any]:
+    return {f"steady_{number}": STEADY for number in range(12)} | others
 
 
 def test_a_technique_of_half_the_speed_is_marked_and_one_of_double_too(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", **steady(slow=STEADY, fast=STEADY))
-    b = write_run(tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98), fast=(0.5, 0.51, 0.49)))
+    """Two passes say nothing of speed, and neither do passes that overlap, or part by less than others scatter."""
+    a = write_run(tmp_path / "a", **steady(slow=STEADY, fast=STEADY, few=STEADY[:2], wide=(1.0, 1.0, 1.5)))
+    b = write_run(
+        tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98), fast=(0.5, 0.51, 0.49), few=(1.0, 9.0), wide=(1.4, 3.0, 3.0))
+    )
     found = both(a, b)
     assert of(found)["slow"] == ("regression", "slower")
     assert of(found)["fast"] == ("improvement", "faster")
-    assert found.rows["technique"][0] == "slow"
-    assert (found.count("regression"), found.count("improvement"), found.count("no difference seen")) == (1, 1, 12)
+    assert of(found)["few"] == ("not compared", "too few passes: 2 and 2")
+    assert of(found)["wide"] == ("no difference seen", "")
+    assert (found.count("regression"), found.count("improvement"), found.count("no difference seen")) == (1, 1, 13)
     assert found.status == 1
     slow = found.rows.row(0, named=True)
+    assert slow["technique"] == "slow"
     assert slow["ratio"] == pytest.approx(0.5)
     assert slow["ratio_low"] < 0.5 < slow["ratio_high"] < 1
     assert both(b, a).rows["technique"][0] == "fast"
-
-
-def test_passes_that_overlap_or_part_by_less_than_others_scatter_are_not_marked(tmp_path: Path) -> None:
+    few = both(a, b, "few")
+    assert few.status == 2
+    assert "no speed could be compared" in comparison.render(few)
     noisy: dict[str, Any] = {f"noisy_{number}": (1.0, 1.3, 0.8) for number in range(12)}
-    a = write_run(tmp_path / "a", **noisy, wide=(1.0, 1.0, 1.5), lucky=(1.0, 1.001, 0.999))
-    b = write_run(tmp_path / "b", **noisy, wide=(1.4, 3.0, 3.0), lucky=(1.1, 1.101, 1.099))
-    found = both(a, b)
-    assert of(found)["wide"] == of(found)["lucky"] == ("no difference seen", "")
-    assert found.status == 0
-
-
-def test_two_passes_say_nothing_of_speed_and_that_is_no_success(tmp_path: Path) -> None:
-    a, b = (write_run(tmp_path / name, one=(1.0, taken)) for name, taken in (("a", 1.0), ("b", 9.0)))
-    found = both(a, b)
-    assert of(found)["one"] == ("not compared", "too few passes: 2 and 2")
-    assert found.status == 2
-    assert "no speed could be compared" in comparison.render(found)
+    lucky = [(1.0, 1.001, 0.999), (1.1, 1.101, 1.099)]
+    c, d = (write_run(tmp_path / name, **noisy, lucky=one) for name, one in zip("cd", lucky, strict=True))
+    assert of(both(c, d))["lucky"] == ("no difference seen", "")
 
 
 def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3, slower: str = "") -> Run:
@@ -96,10 +91,8 @@ def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3,
         factor = np.where(truth["technique"] == slower, 0.5, 1.0)
         speeds = pl.Series("rows_per_s", truth["median_rows_per_s"].to_numpy() * scatter * factor)
         parts.append(truth.with_columns(speeds, pl.lit(number).alias("pass")))
-    missing = [
-        pl.lit(None, dtype=kind).alias(name) for name, kind in store.SCHEMA.items() if name not in parts[0].columns
-    ]
-    frame = pl.concat(parts).with_columns(*missing).with_columns(status=pl.lit("ok"))
+    empty = pl.DataFrame(schema=store.SCHEMA)
+    frame = pl.concat([empty, *parts], how="diagonal_relaxed").with_columns(status=pl.lit("ok"))
     return Run("simulated", frame.select(*store.SCHEMA), {"runs": {}})
 
 
@@ -137,47 +130,39 @@ def test_how_often_half_the_speed_is_found_is_what_the_page_says(truth: pl.DataF
 
 
 def test_changes_of_status_and_dtypes(tmp_path: Path) -> None:
-    failed, skipped = {"status": "failed", "reason": "content differs"}, {"status": "skipped", "reason": "no extension"}
-    nothing = (None, None, None)
-    a = write_run(
-        tmp_path / "a",
-        {"heals": failed, "absent": skipped, "appears": skipped, "lost": failed, "drifter": {"dtypes": "x:str"}},
-        breaks=STEADY, heals=nothing, absent=nothing, appears=nothing, vanishes=STEADY, lost=nothing, drifts=STEADY,
-        drifter=STEADY, old=STEADY, once=STEADY,
-    )  # fmt: skip
-    b = write_run(
-        tmp_path / "b",
-        {"breaks": failed, "absent": skipped, "vanishes": skipped, "lost": failed, "drifts": {"dtypes": "x:str"},
-         "drifter": {"dtypes": "x:object"}},
-        breaks=nothing, heals=STEADY, absent=nothing, appears=STEADY, vanishes=nothing, lost=nothing, drifts=STEADY,
-        drifter=STEADY, new=STEADY, once=STEADY[:2],
-    )  # fmt: skip
-    with (b / "results" / "clickhouse_read.csv").open("a") as file:  # one pass of three
-        last = (b / "results" / "clickhouse_read.csv").read_text().splitlines()[-1]
-        file.write(last.replace("exact,ok,", "exact,failed,wrong") + "\n")
-    found = both(a, b)
-    assert of(found) == {
-        "breaks": ("regression", "ok -> failed: content differs"),
-        "once": ("regression", "ok -> failed: wrong"),
-        "drifts": ("regression", "dtypes exact -> x:str"),
-        "heals": ("improvement", "failed -> ok"),
-        "drifter": ("no difference seen", "dtypes x:str -> x:object"),
-        "absent": ("not compared", "skipped in both: no extension"),
-        "appears": ("not compared", "skipped -> ok"),
-        "vanishes": ("not compared", "ok -> skipped: no extension"),
-        "lost": ("not compared", "failed in both: content differs"),
-        "new": ("new", ""),
-        "old": ("gone", ""),
+    states: dict[str, dict[str, str]] = {
+        "ok": {},
+        "failed": {"status": "failed", "reason": "content differs"},
+        "skipped": {"status": "skipped", "reason": "no extension"},
+        "text": {"dtypes": "x:str"},
+        "object": {"dtypes": "x:object"},
     }
+    expected = {
+        "ok failed": ("regression", "ok -> failed: content differs"),
+        "ok text": ("regression", "dtypes exact -> x:str"),
+        "failed ok": ("improvement", "failed -> ok"),
+        "text object": ("no difference seen", "dtypes x:str -> x:object"),
+        "skipped skipped": ("not compared", "skipped in both: no extension"),
+        "skipped ok": ("not compared", "skipped -> ok"),
+        "ok skipped": ("not compared", "ok -> skipped: no extension"),
+        "failed failed": ("not compared", "failed in both: content differs"),
+        "nothing ok": ("new", ""),
+        "ok nothing": ("gone", ""),
+        "ok ok": ("regression", "ok -> failed: wrong"),
+    }
+    runs = []
+    for at in range(2):
+        changes = {name: states[state] for name in expected if (state := name.split()[at]) in states}
+        seconds = {name: (None,) * 3 if "status" in change else STEADY for name, change in changes.items()}
+        runs.append(write_run(tmp_path / f"{at}", changes, **seconds))
+    a, b = runs
+    file = b / "results" / "clickhouse_read.csv"
+    *others, last = file.read_text().splitlines()  # one pass of three of `ok ok`
+    file.write_text("\n".join([*others, last.replace("exact,ok,", "exact,failed,wrong"), ""]))
+    found = both(a, b)
+    assert of(found) == expected
     assert found.status == 1
-    assert of(both(b, a))["drifts"] == ("improvement", "dtypes x:str -> exact")
-
-
-def test_only_techniques_of_the_same_size_are_compared(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", {"large": {"rows": 2000}}, small=STEADY, large=STEADY)
-    b = write_run(tmp_path / "b", {"large": {"rows": 4000}}, small=STEADY, large=STEADY)
-    rows = both(a, b).rows.select("technique", "rows", "verdict").rows()
-    assert {*rows} == {("large", 2000, "gone"), ("large", 4000, "new"), ("small", 1000, "no difference seen")}
+    assert of(both(b, a))["ok text"] == ("improvement", "dtypes x:str -> exact")
 
 
 def test_what_differs_between_the_runs_is_said_and_so_is_what_is_left_out(tmp_path: Path) -> None:
@@ -191,9 +176,8 @@ def test_what_differs_between_the_runs_is_said_and_so_is_what_is_left_out(tmp_pa
     (b / "results" / "postgres_write.partial.csv").write_text("half")
     found = both(a, b)
     assert set(found.warnings) == {
-        "the machine's cpu: one -> another", "server transport: TCP -> Unix socket (04_clickhouse_read)",
-        "server setting max_threads: 2 -> 4 (04_clickhouse_read)",
-        "B holds an unfinished run of postgres_write, which is left out",
+        "the machine's cpu: one -> another", "server transport: TCP -> Unix socket",
+        "server setting max_threads: 2 -> 4", "B holds an unfinished run of postgres_write, which is left out",
     }  # fmt: skip
     assert found.changes == [
         "the machine's system: Linux 6 -> Linux 7", "commit abc -> def", "psycopg 3.3.1 -> 3.3.2", "numba none -> 0.68"
@@ -202,9 +186,13 @@ def test_what_differs_between_the_runs_is_said_and_so_is_what_is_left_out(tmp_pa
     assert both(a, a).warnings == both(a, a).changes == []
 
 
-def test_wanted_techniques_by_name_and_column(tmp_path: Path) -> None:
+def test_wanted_techniques_of_the_same_size_by_name_and_column(tmp_path: Path) -> None:
     changes = {"polars_b": {"driver": "httpx"}, "pandas_b": {"driver": "httpx", "frame": "pandas"}}
-    a, b = (write_run(tmp_path / name, changes, polars_a=STEADY, polars_b=STEADY, pandas_b=STEADY) for name in "ab")
+    passes: dict[str, Any] = dict.fromkeys(("polars_a", "polars_b", "pandas_b", "large"), STEADY)
+    sizes = {"a": 2000, "b": 4000}
+    a, b = (write_run(tmp_path / name, changes | {"large": {"rows": rows}}, **passes) for name, rows in sizes.items())
+    rows = both(a, b, "driver=urllib").rows.select("technique", "rows", "verdict").rows()
+    assert {*rows} == {("large", 2000, "gone"), ("large", 4000, "new"), ("polars_a", 1000, "no difference seen")}
     assert set(of(both(a, b, "_b"))) == {"polars_b", "pandas_b"}
     assert set(of(both(a, b, "driver=httpx, frame=polars"))) == {"polars_b"}
     for wanted, said in (("driver=pgpq", "there are httpx, urllib"), ("colour=red", "'colour' is not known")):
@@ -224,17 +212,13 @@ def test_a_run_is_a_directory_its_results_or_a_file_and_what_is_none_is_named_wi
     files = {
         "foreign.csv": ("a,b\n1,2\n", "has other columns"), "nothing.csv": ("", "cannot be read"),
         "text.csv": (whole.replace(",1000,", ",many,"), "cannot be read"), "none.csv": (header, "holds no passes"),
-        "cut.csv": (whole.rstrip()[:-20], "cut off"), "x.partial.csv": (whole, "interrupted run left"),
+        "cut.csv": (whole.rstrip()[:-20], "cut off"),
     }  # fmt: skip
     for name, (content, said) in files.items():
         (tmp_path / name).write_text(content + "\n" * bool(content))
         with pytest.raises(ResultsError, match=f"{name}.*{said}"):
             read_run(tmp_path / name)
-    for name, said in (
-        ("interrupted", "left of postgres_read"),
-        ("empty", "run make all"),
-        ("gone", "does not exist"),
-    ):
+    for name, said in {"interrupted": "left of postgres_read", "empty": "run make", "gone": "does not exist"}.items():
         with pytest.raises(ResultsError, match=f"{name}.*{said}"):
             read_run(tmp_path / name)
     (tmp_path / "out" / "results" / "environment.json").write_text('{"runs": ')

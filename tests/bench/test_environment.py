@@ -8,7 +8,6 @@ import platform
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,26 +15,14 @@ from framehaul.bench import environment
 from framehaul.settings import PROJECT, Settings
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(out=tmp_path / "out", state_dir=tmp_path / "state")
-
-
-def texts(value: Any) -> list[str]:
-    """All texts of a tree of plain values, its keys too."""
-    if isinstance(value, dict):
-        return [text for pair in value.items() for one in pair for text in texts(one)]
-    return [text for one in value for text in texts(one)] if isinstance(value, list) else [str(value)]
-
-
-def test_it_is_the_same_each_time_and_names_no_path_host_or_user(settings: Settings) -> None:
+def test_it_is_the_same_each_time_and_names_no_path_host_or_user(tmp_path: Path) -> None:
+    settings = Settings(out=tmp_path / "out", state_dir=tmp_path / "state")
     metadata = environment.metadata(settings)
     assert json.loads(json.dumps(metadata)) == metadata == environment.metadata(settings)
     assert metadata["machine"]["cores"] >= 1
-    said = texts(metadata["machine"])
     hidden = {socket.gethostname(), platform.node(), str(Path.home()), str(PROJECT), str(settings.out)}
     hidden |= {getpass.getuser()} - {"root"}
-    for text in said:
+    for text in map(str, metadata["machine"].values()):
         assert "/" not in text
         assert not [one for one in hidden - {""} if one in text.split() or (len(one) > 5 and one in text)], text
 
@@ -54,29 +41,21 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
-    clean = environment._commit(checkout)
+def test_a_run_does_not_make_itself_dirty_and_code_that_is_not_committed_does(checkout: Path) -> None:
+    clean = environment._commit()
     assert clean
     assert len(clean) == 12
-    for name in ("results/a.csv", "figures/a.svg", "README.md", "docs/a.md"):
-        (checkout / name).write_text("of this run")
     (checkout / "figures" / "a.svg").unlink()
-    for name in ("results/new.csv", "reports/a.html", "notes.txt", "lib/framehaul/__pycache__/a.pyc"):
+    written = ("results/a.csv", "README.md", "docs/a.md", "results/new.csv", "reports/a.html", "notes.txt")
+    for name in (*written, "lib/framehaul/__pycache__/a.pyc"):
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text("of this run")
-    assert environment._commit(checkout) == clean
-    (checkout / "machines/m/9/results/a.csv").write_text("of another run")
-    assert environment._commit(checkout) == f"{clean}-dirty"
-    assert environment._commit(checkout / "machines" / "m" / "9") == clean
-
-
-def test_code_that_is_not_committed_is_dirty(checkout: Path) -> None:
-    clean = environment._commit(checkout)
-    for name in ("lib/new.py", "notebooks/new/02.ipynb", "Makefile"):
+    assert environment._commit() == clean
+    for name in ("lib/new.py", "notebooks/new/02.ipynb", "Makefile", "machines/m/9/results/a.csv"):
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text("changed")
-        assert environment._commit(checkout) == f"{clean}-dirty", name
+        assert environment._commit() == f"{clean}-dirty", name
         subprocess.run(["git", "add", "."], cwd=checkout, check=True)
-        assert environment._commit(checkout) == f"{clean}-dirty", name
+        assert environment._commit() == f"{clean}-dirty", name
         subprocess.run(["git", "reset", "-q", "--hard"], cwd=checkout, check=True)
-        assert environment._commit(checkout) == clean
+        assert environment._commit() == clean

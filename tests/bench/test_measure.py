@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow as pa
@@ -68,11 +67,6 @@ def swapping_two_columns(connection: psycopg.Connection[Any], table: Table, fram
     named("postgres", "write", "polars_psycopg_copy_text").function(connection, table, swapped)
 
 
-def returning_a_short_frame(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    frame: pd.DataFrame = named("postgres", "read", "pandas_psycopg_row_fetch").function(connection, table)
-    return frame.head(-1)
-
-
 WRONG: dict[Callable[..., Any], str] = {
     raising: "RuntimeError: the source failed at row 7",
     panicking: "PanicError: PanicException: not implemented: _timestamp",
@@ -81,22 +75,12 @@ WRONG: dict[Callable[..., Any], str] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("direction", "name", "reasons", "other"),
-    [
-        ("write", "polars_psycopg_copy_text", WRONG, "polars_asyncpg_copy_text"),
-        ("read", "pandas_psycopg_row_fetch", {returning_a_short_frame: "199 rows instead of 200"}, "polars_adbc_fetch"),
-    ],
-    ids=["write", "read"],
-)
-def test_a_wrong_technique_is_failed_and_the_others_run_on(
-    direction: str, name: str, reasons: dict[Callable[..., Any], str], other: str, servers: Servers
-) -> None:
-    wrong = [named("postgres", direction, name, function) for function in reasons]
-    right = named("postgres", direction, other)
+def test_a_wrong_technique_is_failed_and_the_others_run_on(servers: Servers) -> None:
+    wrong = [named("postgres", "write", "polars_psycopg_copy_text", function) for function in WRONG]
+    right = named("postgres", "write", "polars_asyncpg_copy_text")
     recorded = run([*wrong, right], servers.postgres)
     by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
-    for function, reason in reasons.items():
+    for function, reason in WRONG.items():
         assert by_name[function.__name__] == [Failed(reason)] * 2
     assert len(by_name[right.name]) == SMALL.passes  # and the warm-up is not recorded
     for ended in by_name[right.name]:

@@ -9,37 +9,26 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from framehaul.bench import meter
 from framehaul.bench.meter import Cores, Meter, cores_cpu
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="proc(5) is Linux's")
 BURNER = """
-import os, sys, time
-def answers(requests, answer):
-    before = time.process_time()
-    for line in requests:
-        end = time.process_time() + float(line)
-        while time.process_time() < end:
-            pass
-        now = time.process_time()
-        os.write(answer, b"%f\\n" % (now - before))
-        before = now
-if "child" in sys.argv:
-    inner = os.pipe()
-    if os.fork() == 0:
-        os.close(inner[1])
-        answers(os.fdopen(inner[0]), 1)
-        os._exit(0)
-    os.write(1, b"0\\n")
-    for line in sys.stdin:
-        os.write(inner[1], line.encode())
-else:
-    os.write(1, b"0\\n")
-    answers(sys.stdin, 1)
+import sys, time
+print(0, flush=True)
+before = time.process_time()
+for line in sys.stdin:
+    end = time.process_time() + float(line)
+    while time.process_time() < end:
+        pass
+    now = time.process_time()
+    print(now - before, flush=True)
+    before = now
 """
-"""Burns as much CPU as it is told, itself or in a child, and answers how much it was."""
+"""Burns as much CPU as it is told, and answers how much it was."""
+COMMAND = [sys.executable, "-c", BURNER]
 
 
 def burn(seconds: float) -> None:
@@ -50,9 +39,8 @@ def burn(seconds: float) -> None:
 
 class Burner:
     def __init__(self, where: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", BURNER, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
+        command = COMMAND if where == "itself" else ["sh", "-c", '"$0" "$@"; exit $?', *COMMAND]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.answer()
 
     def answer(self) -> float:
@@ -75,7 +63,7 @@ def burner(request: pytest.FixtureRequest) -> Iterator[Burner]:
     one.process.wait()
 
 
-@LINUX
+@pytest.mark.skipif(sys.platform != "linux", reason="proc(5) is Linux's")
 @pytest.mark.parametrize("burner", ["itself", "child"], indirect=True)
 def test_cpu_of_servers_is_seen_to_the_millisecond(burner: Burner) -> None:
     for seconds in (0.003, 0.05, 0.013):
@@ -102,26 +90,17 @@ def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
     assert usage.peak_rss_bytes is None or usage.peak_rss_bytes > 40_000_000
 
 
-def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known() -> None:
-    watch = Meter(None)
-    for how in ({}, {"cold": True}):
-        watch.start(**how)
-        usage = watch.stop()
-        assert (usage.peak_rss_bytes, usage.server_cpu_s, usage.other_cpu_s) == (None, None, None)
-
-
 @pytest.mark.parametrize("burner", ["itself"], indirect=True)
-def test_a_server_that_ends_in_the_pass_is_not_known(burner: Burner) -> None:
-    watch = Meter(burner.process.pid)
-    watch.start()
+def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known(burner: Burner) -> None:
+    ending = Meter(burner.process.pid)
+    ending.start()
     burner.process.kill()
     burner.process.wait()
-    usage = watch.stop()
-    assert usage.server_cpu_s is None
-    assert usage.other_cpu_s is None
-    for later in (watch, Meter(burner.process.pid)):
-        later.start()
-        assert later.stop().server_cpu_s is None
+    usages = [ending.stop()]
+    for watch in (ending, Meter(burner.process.pid), Meter(None)):
+        watch.start(cold=True)
+        usages.append(watch.stop())
+    assert {(one.peak_rss_bytes, one.server_cpu_s, one.other_cpu_s) for one in usages} == {(None, None, None)}
 
 
 @pytest.mark.parametrize("burner", ["itself"], indirect=True)
@@ -137,27 +116,11 @@ def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypa
     assert usage.other_cpu_s == pytest.approx(0.5 - usage.client_cpu_s - usage.server_cpu_s)
 
 
-STAT = """cpu  900 0 0 0 0 0 0 0 0 0
-cpu0 100 20 30 4000 50 60 70 8 0 0
-cpu1 1 2 3 4 5 6 7 10 0 0
-cpu10 500 0 0 0 0 0 0 0 0 0
-intr 5 0 0
-"""
+def test_what_cores_did_is_read_of_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def core(user: float, steal: float) -> SimpleNamespace:
+        return SimpleNamespace(user=user, nice=0.5, system=0.25, idle=40.0, irq=60.0, softirq=70.0, steal=steal)
 
-
-@pytest.mark.parametrize(
-    ("text", "cores", "expected"),
-    [
-        (STAT, {0, 1}, Cores(1.74, 0.18)),  # neither idle nor waiting, nor interrupts; user has its guests already
-        (STAT, {1}, Cores(0.16, 0.10)),
-        ("cpu0 0 0 0 0 0 0 0 0 0 0\n", {0}, None),  # a sandbox that does not count
-        ("cpu0 1 2 3 4 5 6\n", {0}, None), ("", {0}, None),
-    ],
-)  # fmt: skip
-def test_what_cores_did_is_read_from_the_kernels_count(
-    text: str, cores: set[int], expected: Cores | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    monkeypatch.setattr(os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(meter, "Path", lambda _: SimpleNamespace(read_text=lambda: text))
-    assert cores_cpu() == expected
+    monkeypatch.setattr(psutil, "cpu_times", lambda **_: [core(1.0, 0.5), core(2.0, 1.0), core(9.0, 9.0)])
+    for cores, expected in (({0, 1}, Cores(6.0, 1.5)), ({1}, Cores(3.75, 1.0)), ({7}, None)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
+        assert cores_cpu() == expected

@@ -30,7 +30,7 @@ def machine(random: np.random.Generator, rounds: int) -> Speeds:
 
 
 def over(one: list[float], other: list[float]) -> Ratio:
-    return Ratio(tuple(a - b for a, b in zip(one, other, strict=True)))
+    return Ratio([a - b for a, b in zip(one, other, strict=True)])
 
 
 def page_against_one(passes: Speeds, claims: int) -> list[Ratio]:
@@ -71,12 +71,16 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> No
 def test_fewer_than_six_rounds_have_their_range_and_others_an_interval(
     values: tuple[float, ...], middle: float, said: str
 ) -> None:
-    found = Ratio(tuple(map(math.log, values)))
+    found = Ratio([*map(math.log, values)])
     assert found.ratio == pytest.approx(middle, abs=0.005)
     assert ratios.interval_text(found.low, found.high, found.rounds) == said
 
 
-def test_what_no_round_has_of_both_sides_is_not_known() -> None:
+def test_only_rounds_that_both_sides_have_are_compared_and_without_one_nothing_is_known() -> None:
+    one, other = row("one", [0.0, 1.0, 2.0]), row("other", [5.0])
+    assert ratios.ratio_of_rows(one, other).logs == pytest.approx([-5.0])
+    assert ratios.tied([other, one]) == [one]
+    assert not ratios.tied([one, other]), "it ended early"
     assert Ratio().values == (None,) * 4
     assert math.isnan(Ratio().ratio)
     assert ratios.verdicts([(Ratio(), 1)]) == ["not measured"]
@@ -93,16 +97,6 @@ def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(
     assert wrong / pages <= ratios.OUTSIDE + 0.02  # which is 2 standard deviations of 400 pages
 
 
-def test_what_differs_much_is_told_apart_by_three_rounds() -> None:
-    random, told, pages = np.random.default_rng(3), 0, 200
-    for _ in range(pages):
-        passes = machine(random, 3)
-        base = passes(1)
-        claims = [over(passes(speed), base) for speed in (1, 1, 1, 1.1, 1.1, 0.9, 0.5, 2)]
-        told += ratios.verdicts([(one, 1) for one in claims], "faster", "slower")[-2:] == ["slower", "faster"]
-    assert told / pages > 0.6
-
-
 @pytest.mark.parametrize("rounds", (3, 9))
 def test_the_fastest_is_first_or_tied(rounds: int) -> None:
     """Who has the best median need not be the fastest; the fastest is hardly ever told apart from who has it."""
@@ -114,12 +108,6 @@ def test_the_fastest_is_first_or_tied(rounds: int) -> None:
         rows.sort(key=lambda one: -float(np.median([each["speed"] for each in one["rounds"]])))  # type: ignore[attr-defined]
         there += "best" in {one["name"] for one in (rows[0], *ratios.tied(rows))}
     assert there / pages > 1 - ratios.OUTSIDE
-
-
-def test_only_rounds_that_both_have_are_compared_and_one_tells_nobody_apart() -> None:
-    one, other = row("one", [0.0, 1.0, 2.0]), row("other", [5.0])
-    assert ratios.ratio_of_rows(one, other).logs == pytest.approx((-5.0,))
-    assert ratios.tied([other, one]) == [one]
 
 
 @pytest.mark.parametrize(

@@ -35,34 +35,26 @@ def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
     """What was tried, of these cells."""
-    tried = []
     with trials(NOTEBOOK, FILE, Cell, "cell", all_techniques()) as (_, kept):
-        for cell in cells:
-            if not kept.finished(cell):
-                kept.record(replace(cell, detail=DETAIL))
-                tried.append(cell)
+        tried = [cell for cell in cells if not kept.finished(cell)]
+        for cell in tried:
+            kept.record(replace(cell, detail=DETAIL))
         if interrupt:
             raise KeyboardInterrupt
         kept.skip(SECOND, "it is not there")
     return tried
 
 
-def test_complete_cells_are_in_the_order_of_the_techniques(outcomes: Path) -> None:
-    run([CELLS[2], CELLS[0], CELLS[3], CELLS[1]])
-    assert [Cell(**row) for row in store.read_cells(outcomes).to_dicts()] == [
-        replace(cell, detail=DETAIL) for cell in CELLS
-    ]
+def test_an_interrupted_run_goes_on_and_its_cells_are_in_the_order_of_the_techniques(outcomes: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run([CELLS[2], CELLS[0]], interrupt=True)
+    assert not outcomes.exists()
+    assert run(CELLS[::-1]) == [CELLS[3], CELLS[1]]
+    assert not [*outcomes.parent.glob("*partial*")]
+    found = [Cell(**row) for row in store.read_cells(outcomes).to_dicts()]
+    assert found == [replace(cell, detail=DETAIL) for cell in CELLS]
     name = f"{SECOND.database} {SECOND.direction} {SECOND.name}"
     assert store.read_metadata(outcomes.parent)["runs"][NOTEBOOK]["unavailable"] == {name: "it is not there"}
-
-
-def test_an_interrupted_run_keeps_its_cells_and_the_next_goes_on(outcomes: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(CELLS[2:], interrupt=True)
-    assert not outcomes.exists()
-    assert run(CELLS) == CELLS[:2]
-    assert store.read_cells(outcomes)["fault"].to_list() == ["x", "y", "x", "y"]
-    assert [path.name for path in outcomes.parent.iterdir() if "partial" in path.name] == []
 
 
 def test_ten_days_try_every_technique_and_each_day_the_fewest() -> None:

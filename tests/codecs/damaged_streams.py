@@ -20,6 +20,7 @@ from functools import cache
 from typing import Literal
 
 import polars as pl
+import psutil
 import psycopg
 import pyarrow as pa
 
@@ -31,13 +32,13 @@ from framehaul.data.frames import arrow_stream, to_polars, validated
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
 from framehaul.studies.fidelity.cases import NOT_UTF8
-from tests.codecs.test_copy_binary import encoded
+from tests.codecs.test_copy_binary import HEADER, TRAILER, encoded
 from tests.codecs.test_native_blocks import EVERY_TYPE, blocks
 from tests.codecs.test_native_format import Trickle
 from tests.techniques.test_copy_wire import answer, received
 
-MOST_MEMORY = 4 << 30
-"""Of a process that decodes: a number in a stream that is taken for a size ends in MemoryError, not in swapping."""
+MORE_MEMORY = 4 << 30
+"""For a process that decodes: a number in a stream that is taken for a size ends in MemoryError, not in swapping."""
 SEEDS, ROWS = 24, 20
 
 T = ColumnType
@@ -82,15 +83,13 @@ def streams(kind: str) -> list[tuple[Table, bytes]]:
                 if field.type == pa.string():
                     whole = whole.set_column(at, field.name, whole.column(at).dictionary_encode())
             data = b"".join(arrow_stream(whole, 8))
+        elif kind == "copy":
+            data = encoded(table, whole)
         else:
-            data = encoded(table, whole) if kind == "copy" else answer(table, encoded(table, whole))
+            rows = [encoded(table, whole.slice(at, 1)) for at in range(len(whole))]
+            data = answer(*(one.removeprefix(HEADER).removesuffix(TRAILER) for one in rows))
         made.append((table, data))
     return made
-
-
-def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
-    table, whole = chance.choice(streams(kind))
-    return table, changed(whole, chance, lambda size: chance.randrange(size + 1))
 
 
 def changed(good: bytes, chance: random.Random, place: Callable[[int], int]) -> bytes:
@@ -113,11 +112,10 @@ def changed(good: bytes, chance: random.Random, place: Callable[[int], int]) -> 
             case 5:
                 data[at:at] = data[at : at + some]
             case 6:
+                data[at:at] = chance.choice((*NUMBERS, *NOT_TEXT))
+            case 7:
                 number = chance.choice(NUMBERS)
                 data[at : at + len(number)] = number
-            case 7:
-                number = chance.choice((*NUMBERS, *NOT_TEXT))
-                data[at:at] = number
             case _:
                 text = chance.choice(NOT_TEXT)
                 data[at : at + len(text)] = text
@@ -144,20 +142,19 @@ def decode_wire(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     return received(table, data, max(1, len(data) // chance.choice((1, 3, 20))))
 
 
-def decode_arrow(table: Table, data: bytes, chance: random.Random) -> pa.Table:
-    del table, chance
-    return validated(pa.ipc.open_stream(data).read_all())
-
-
 DECODERS: dict[str, Callable[[Table, bytes, random.Random], pa.Table]] = {
-    "native": decode_native, "copy": decode_copy, "wire": decode_wire, "arrow": decode_arrow,
-}  # fmt: skip
+    "native": decode_native,
+    "copy": decode_copy,
+    "wire": decode_wire,
+    "arrow": lambda table, data, chance: validated(pa.ipc.open_stream(data).read_all()),
+}
 
 
 def outcome(kind: str, seed: int, number: int) -> str:
     """What came of one stream: `decoded` or `refused`; raises what the decoder should not have, or what it missed."""
     chance = random.Random(f"{kind}/{seed}/{number}")
-    table, data = damaged(kind, chance)
+    table, whole = chance.choice(streams(kind))
+    data = changed(whole, chance, lambda size: chance.randrange(size + 1))
     try:
         found = DECODERS[kind](table, data, chance)
     except (ValueError, psycopg.Error) as error:  # and pa.ArrowInvalid, of Arrow's own reader
@@ -173,28 +170,27 @@ def outcome(kind: str, seed: int, number: int) -> str:
     return "decoded"
 
 
-def main(count: int, seed: int, *kinds: str) -> None:
-    """Decode the streams, and print what came of them for each kind; at an exception, which stream it was."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+def main(outcome: Callable[[str, int, int], str], count: str, seed: str, *kinds: str) -> None:
+    """Try so many of each kind, and print what came of them; at an exception, which one it was."""
+    limit = psutil.Process().memory_info().vms + MORE_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
-    for kind, number in itertools.product(kinds, range(count)):
+    for kind, number in itertools.product(kinds, range(int(count))):
         print(kind, number, file=sys.stderr, flush=True)
         try:
-            counts[kind][outcome(kind, seed, number)] += 1
+            counts[kind][outcome(kind, int(seed), number)] += 1
         except Exception as error:  # noqa: BLE001  it is what is looked for
             counts[kind][f"{number}: {type(error).__name__}: {error}"] += 1
     print(json.dumps({kind: dict(found.most_common(20)) for kind, found in counts.items()}))
 
 
-def decoded_elsewhere(count: int, *kinds: str, **environment: str) -> dict[str, set[str]]:
-    """What came of so many streams of each kind, in a process of their own, which must not die."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.codecs.damaged_streams", str(count), "1", *kinds], cwd=PROJECT,
-        capture_output=True, text=True, check=False, env=os.environ | environment,
-    )  # fmt: skip
+def decoded_elsewhere(count: int, *kinds: str, module: str = __name__, **environment: str) -> dict[str, set[str]]:
+    """What came of so many of each kind, in a process of their own that runs a module, which must not die."""
+    command, env = [sys.executable, "-m", module, str(count), "1", *kinds], os.environ | environment
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr[-300:]
     return {kind: {*found} for kind, found in json.loads(done.stdout).items()}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    main(outcome, *sys.argv[1:])

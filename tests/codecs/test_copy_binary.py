@@ -53,34 +53,20 @@ def test_gives_back_what_pgpq_encoded(table: Table, rows: int) -> None:
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 300])
-def test_parts_may_be_cut_anywhere(batch_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 700])
+def test_parts_may_be_cut_anywhere_and_a_batch_is_handed_out_once(
+    batch_bytes: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(copy_binary, "BATCH_BYTES", batch_bytes)
     content = generator.arrow_table(SECOND_TABLE, 20, 1)
     stream = encoded(SECOND_TABLE, content)
-    for size in (1, 2, 7, 64):
-        parts = [stream[at : at + size] for at in range(0, len(stream), size)]
-        assert decoded(SECOND_TABLE, *parts).cast(SECOND_TABLE.arrow_schema).equals(content)
-
-
-def test_a_batch_is_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_binary, "BATCH_BYTES", 1000)
-    content = generator.arrow_table(SECOND_TABLE, 500, 1)
-    stream = encoded(SECOND_TABLE, content)
-    decoder = CopyDecoder(SECOND_TABLE)
-    batches: list[pa.RecordBatch] = []
-    for at in range(0, len(stream), 700):
-        decoder.feed(stream[at : at + 700])
+    decoder, batches = CopyDecoder(SECOND_TABLE), list[pa.RecordBatch]()
+    for at in range(0, len(stream), size):
+        decoder.feed(stream[at : at + size])
         batches += decoder.take()
     assert len(batches) > 1
     batches += decoder.finish().to_batches()
     assert pa.Table.from_batches(batches).cast(SECOND_TABLE.arrow_schema).equals(content)
-
-
-def test_a_header_may_carry_an_extension() -> None:
-    stream = HEADER[:-4] + struct.pack(">i", 5) + b"extra" + row(struct.pack(">i", 7)) + TRAILER
-    for size in (1, 18, 21, 1000):
-        parts = [stream[at : at + size] for at in range(0, len(stream), size)]
-        assert decoded(NARROW, *parts).to_pylist() == [{"n": 7}]
 
 
 def test_dates_on_both_sides_of_the_epochs() -> None:
@@ -96,11 +82,3 @@ def test_dates_on_both_sides_of_the_epochs() -> None:
             decoded(table, HEADER, row(struct.pack(">i", day)), TRAILER)
     with pytest.raises(ValueError, match="column n does not come as integer"):
         decoded(NARROW, HEADER + row(bytes(8)) + TRAILER)
-
-
-def test_a_batch_of_many_columns_has_more_bytes() -> None:
-    wide = Table("t", tuple(Column(f"c{at}", ColumnType.INT32) for at in range(500)), ())
-    content = generator.arrow_table(wide, 3_000, 1)
-    batches = decoded(wide, encoded(wide, content)).to_batches()
-    assert pa.Table.from_batches(batches).cast(wide.arrow_schema).equals(content)
-    assert len(batches) < 3_000 * 500 * 8 / copy_binary.BATCH_BYTES

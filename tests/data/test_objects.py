@@ -13,24 +13,14 @@ import pytest
 
 from framehaul.data.frames import from_pandas
 from framehaul.data.objects import exact_objects
-from framehaul.data.schema import (
-    DATE32,
-    Column,
-    ColumnType,
-    Table,
-    Types,
-    list_types,
-    map_types,
-    struct_types,
-    timestamp_types,
-)
+from framehaul.data.schema import DATE32, Column, Table, Types, list_types, map_types, struct_types, timestamp_types
+from framehaul.data.schema import ColumnType as T
 
-T = ColumnType
 MIDNIGHT, NOON = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 12)
 OF_MOMENTS = struct_types({"at": T.TIMESTAMP.value})
 
 
-def taken(kind: ColumnType, values: list[Any], exactly: Types | None = None) -> list[Any]:
+def taken(kind: T, values: list[Any], exactly: Types | None = None) -> list[Any]:
     table = Table("t", (Column("v", kind, nullable=True, exactly=exactly),), ())
     content: list[Any] = from_pandas(pd.DataFrame({"v": pd.Series(values, dtype=object)}), table)["v"].to_pylist()
     return content
@@ -55,7 +45,7 @@ def taken(kind: ColumnType, values: list[Any], exactly: Types | None = None) -> 
     ],
     ids=str,
 )  # fmt: skip
-def test_what_would_be_cut_off_is_refused(kind: ColumnType, exactly: Types | None, value: object) -> None:
+def test_what_would_be_cut_off_is_refused(kind: T, exactly: Types | None, value: object) -> None:
     with pytest.raises(ValueError, match=r"column v"):
         taken(kind, [value], exactly)
 
@@ -78,7 +68,7 @@ def test_what_would_be_cut_off_is_refused(kind: ColumnType, exactly: Types | Non
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_the_value_is_taken(kind: ColumnType, exactly: Types | None, value: object, expected: object) -> None:
+def test_what_is_the_value_is_taken(kind: T, exactly: Types | None, value: object, expected: object) -> None:
     assert taken(kind, [None, value, None], exactly) == [None, expected, None]
 
 

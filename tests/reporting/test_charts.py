@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,26 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from framehaul.bench import statistics
-from framehaul.reporting import charts
+from framehaul.reporting import charts, tables
 from framehaul.studies import summary as summary_study
 from framehaul.techniques import FAMILIES
 from tests.bench.test_store import passes, result
 
+CELLS = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"], "rows": [1]})
 LONG = "http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars"
 OUTCOMES = {"exact": charts.Outcome("#009E73", "", "exact"), "silent": charts.Outcome("#882255", "!", "lost")}
 
 
-def drawn(figure: Figure) -> FigureCanvasAgg:
-    with mpl.rc_context(charts.STYLE):
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-    return canvas
+@pytest.fixture(autouse=True)
+def _figures_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "shown", lambda figure, _: figure)
 
 
 def assert_nothing_is_cut(figure: Figure) -> None:
-    inner, outer = figure.get_tightbbox(drawn(figure).get_renderer()), figure.bbox_inches
+    with mpl.rc_context(charts.STYLE):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+    inner, outer = figure.get_tightbbox(canvas.get_renderer()), figure.bbox_inches
     assert outer.x0 <= inner.x0 + 0.01
     assert outer.y0 <= inner.y0 + 0.01
     assert inner.x1 <= outer.x1 + 0.01
@@ -50,13 +53,35 @@ def medians(directory: Path) -> pl.DataFrame:
     return statistics.medians(frame, ["label", "family", "origin"])
 
 
-def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "shown", lambda figure, _: figure)
+def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
     figure: Any = charts.bars(medians(tmp_path), name="x")
     assert_nothing_is_cut(figure)
     (axes,), (legend,) = figure.axes, figure.legends
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
     assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
+
+
+def test_what_failed_or_was_skipped_has_no_bar_and_no_number_but_the_reason(tmp_path: Path) -> None:
+    frame = medians(tmp_path)
+    figure: Any = charts.bars(frame, name="x")
+    again: Any = charts.bars(frame, name="x")
+    text = charts.svg(figure)
+    assert charts.svg(again) == text, "the same data gives the same bytes"
+    assert "FAILED: content differs content differs…" in text
+    assert "skipped (the table says why)" in text
+    assert len(figure.axes[0].patches) == frame["rows_per_s"].count()
+    shown: Any = tables.show(frame.select("label", "rows_per_s", "status", "reason"))
+    assert re.search(r'<tr class="failed">.*failed.*content differs', shown._repr_html_())
+    assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', shown._repr_html_())
+
+
+@pytest.mark.parametrize("panel", ["", "case"])
+def test_nothing_is_drawn_for_an_empty_frame(panel: str) -> None:
+    empty, named = CELLS.clear(), dict[str, Any](name="x", panel=panel)
+    assert charts.bars(empty, color="origin", **named) is None
+    assert charts.lines(empty, color="label", **named) is None
+    assert charts.points(empty, x="rows", y="rows", color="label", label="label", **named) is None
+    assert charts.outcomes(empty, heading="", x="case", outcome="outcome", outcomes=OUTCOMES, **named) is None
 
 
 def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Path) -> None:
@@ -66,27 +91,21 @@ def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Pa
         statistics.summary(as_published).join(summary_study.matrix(), on=["database", "direction", "label"])
     )
     assert_nothing_is_cut(figure)
-    sizes = [
-        marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)
-    ]  # of the dot, and of the ring below it
+    sizes = [marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)]  # the dot, the ring below it
     assert sizes == sorted(set(sizes))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [FAMILIES[family]]
 
 
 @pytest.mark.parametrize("asked", [2, 30])
-def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(
-    asked: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(charts, "shown", lambda figure, _: figure)
+def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked: int) -> None:
     names = [f"case {number}" for number in range(asked)]
     cells = pl.DataFrame([
         {"label": f"{LONG} {technique}", "origin": origin, "case": name, "half": half, "outcome": "silent"}
         for technique, origin in (("old", "published"), ("new", "beyond"), ("newer", "beyond"))
         for name, half in zip(names, "a" * (asked // 2) + "b" * (asked // 2), strict=True)
     ])  # fmt: skip
-    figure: Any = charts.outcomes(
-        cells, name="x", heading="heading", x="case", outcome="outcome", outcomes=OUTCOMES, group="half"
-    )
+    columns: dict[str, Any] = {"x": "case", "outcome": "outcome", "group": "half"}
+    figure: Any = charts.outcomes(cells, name="x", heading="heading", outcomes=OUTCOMES, **columns)
     assert_nothing_is_cut(figure)
     (axes,) = figure.axes
     down = [text.get_text() for text in axes.get_yticklabels()]
@@ -101,6 +120,5 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(
 
 
 def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
-    cells = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"]})
     with pytest.raises(KeyError, match="unheard of"):
-        charts.outcomes(cells, name="x", heading="heading", x="case", outcome="outcome", outcomes=OUTCOMES)
+        charts.outcomes(CELLS, name="x", heading="heading", x="case", outcome="outcome", outcomes=OUTCOMES)

@@ -114,24 +114,18 @@ WRITES = ["polars_asyncpg_copy_binary", "pandas_asyncpg_copy_binary", "polars_ps
 
 
 @browsed
-def test_it_begins_with_the_writes_of_this_run_the_fastest_first_and_failures_with_their_reason(opened: Opened) -> None:
+def test_it_begins_with_the_fastest_writes_and_lists_narrow_it_down(opened: Opened) -> None:
     assert opened.techniques() == WRITES
     assert "failed" in opened.page.locator("tbody tr").last.inner_text()
     assert EVIL in opened.page.locator("tbody tr").last.inner_text()
     assert opened.page.title() == "framehaul: results"
-
-
-@browsed
-def test_lists_narrow_it_down_and_another_direction_is_another_study(opened: Opened) -> None:
     opened.choose("frame", "pandas")
     assert opened.techniques() == ["pandas_asyncpg_copy_binary", "pandas_adbc_ingest"]
     opened.choose("status", "ok")
     assert opened.techniques() == ["pandas_asyncpg_copy_binary"]
-    opened.choose("frame", "any")
-    opened.choose("status", "any")
-    opened.choose("direction", "read")
-    assert opened.techniques() == ["polars_psycopg_copy_text"]
-    opened.choose("run", "any")
+    for name, value in (("frame", "any"), ("status", "any"), ("direction", "read")):
+        opened.choose(name, value)
+    assert opened.techniques() == ["polars_psycopg_copy_text"]  # another direction is another study
     opened.page.locator("input[type=search]").fill("no such technique")
     assert "No measurement matches" in opened.page.locator("#count").inner_text()
     opened.page.locator("#reset").click()
@@ -168,8 +162,7 @@ def test_a_name_opens_code_and_terms_and_escape_leads_back_to_it(opened: Opened)
     assert "open=" in opened.page.url
     opened.page.keyboard.press("Escape")
     opened.page.wait_for_function("!location.hash.includes('open=')")
-    focused = opened.page.evaluate("document.activeElement.textContent")
-    assert focused == "polars_asyncpg_copy_binary"
+    assert opened.page.evaluate("document.activeElement.textContent") == "polars_asyncpg_copy_binary"
 
 
 @browsed
@@ -225,12 +218,13 @@ def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: P
     names = [f"x{n}" for n in range(29, -1, -1)]
     columns = {"name": names} | {f"column {at}": ["x" * 40] * len(names) for at in range(13)}
     table: Any = tables.show(pl.DataFrame(columns))
-    wide = table._repr_html_()
-    v4, text = nbformat.v4, "Some words, and [a link](16_noise.ipynb#x) among them."
-    shown = v4.new_output("display_data", {"text/html": wide}), v4.new_output("stream", text="long " * 80)
-    code = v4.new_code_cell(f"print('{'long ' * 80}')", outputs=[*shown])
-    cells = [v4.new_markdown_cell(f"# A page\n\n{text}\n\n## Code"), code]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
+    v4, text = nbformat.v4, "# A page\n\nSome words, and [a link](16_noise.ipynb#x) among them.\n\n## Code"
+    shown = (
+        v4.new_output("display_data", {"text/html": table._repr_html_()}),
+        v4.new_output("stream", text="long " * 80),
+    )
+    cells = [v4.new_markdown_cell(text), v4.new_code_cell(f"print('{'long ' * 80}')", outputs=[*shown])]
+    nbformat.write(v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     opened = Opened(browser, tmp_path / "x.html", shown="table", viewport={"width": width, "height": 800})
     opened.page.locator("summary", has_text="code").first.click()

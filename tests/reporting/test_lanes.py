@@ -20,56 +20,42 @@ from framehaul.reporting.versions import machines_text
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 
-QUESTION = "?"
-KINDS = ("only_reads", "alone", "untimed")
-
 
 def test_only_what_takes_no_time_runs_beside_others() -> None:
     chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("")]
     for preset in PRESETS:
         left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
-        for apart in (False, True):
-            stages = lanes.stages(left, preset, apart=apart)
-            assert [pair for stage in stages for pair in stage] == left
-            for stage in stages:
-                reads, alone, untimed = ([getattr(study, name) for study, _ in stage] for name in KINDS)
-                assert all(reads) or not any(reads), "what only reads waits for what measures"
-                if len(stage) > 1:
-                    assert apart or not any(alone)
-                    assert preset == "smoke" or all(untimed) or all(reads)
-            if preset != "smoke":
-                assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
+        stages = lanes.stages(left, preset)
+        assert [pair for stage in stages for pair in stage] == left
+        several = [[study for study, _ in stage] for stage in stages if len(stage) > 1]
+        for stage in several:
+            assert len({one.only_reads for one in stage}) == 1, "what only reads waits for what measures"
+            assert stage[0].only_reads or not any(one.holds for one in stage)
+        if preset != "smoke":
+            assert [[study.number for study in stage] for stage in several] == [["08", "09"]]
 
 
-def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
-    """Run them beside each other; gives their names as they ended well."""
+def run(names: str, work: Callable[[Study], Any]) -> list[str]:
+    """Run studies of these names beside each other; gives their names as they ended well."""
     ended: list[str] = []
-    lanes.in_parallel(
-        [(study, {}) for study in studies], lambda study, _, __, ___: work(study),
-        lambda study, _, __: ended.append(study.notebook),
-    )  # fmt: skip
+    pairs: list[lanes.Pair] = [(Study(name, "?"), {}) for name in names]
+    lanes.in_parallel(pairs, lambda study, _, __: work(study), lambda study, _, __: ended.append(study.notebook))
     return ended
 
 
-def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
-    held = {"a": ("postgres",), "b": ("postgres",), "c": ("clickhouse",), "d": ("postgres", "clickhouse"), "e": (),
-            "f": (), "g": ("clickhouse",)}  # fmt: skip
-    studies = [Study(name, QUESTION, holds=tables) for name, tables in held.items()]
-    active: list[str] = []
-    most, lock = 0, threading.Lock()
+def test_as_many_run_at_once_as_there_are_lanes() -> None:
+    active, most, lock = 0, 0, threading.Lock()
 
-    def work(study: Study) -> None:
-        nonlocal most
+    def work(_: Study) -> None:
+        nonlocal active, most
         with lock:
-            taken = [table for name in active for table in held[name]]
-            assert not set(taken).intersection(study.holds), (study.notebook, active)
-            active.append(study.notebook)
-            most = max(most, len(active))
+            active += 1
+            most = max(most, active)
         time.sleep(0.02)
         with lock:
-            active.remove(study.notebook)
+            active -= 1
 
-    assert sorted(run(studies, work)) == [*held]
+    assert sorted(run("abcdefg", work)) == [*"abcdefg"]
     assert most == lanes.LANES
 
 
@@ -97,7 +83,7 @@ def test_what_one_raises_ends_the_others_and_nothing_further_begins(monkeypatch:
             assert kernel.wait() == (-9 if study.notebook == "b" else -2)
 
     with pytest.raises(RuntimeError, match="no disk"):
-        run([Study(name, QUESTION, holds=()) for name in "abcd"], work)
+        run("abcd", work)
     assert sorted(begun) == ["a", "b", "c"]
     assert other.poll() is None
     other.communicate()

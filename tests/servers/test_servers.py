@@ -34,7 +34,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
-from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept, moved
+from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept
 from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
@@ -45,13 +45,9 @@ from tests.conftest import RunsCommand, call, one_for_each_driver
 WRONG_LOGINS = [("default", ""), ("default", "x"), ("", ""), ("framehaul", ""), ("framehaul", "wrong"), ("nobody", "")]
 STATEMENTS = [
     "SELECT 1",
-    "SELECT * FROM system.tables",
     "CREATE TABLE intruder (a Int32) ENGINE = Memory",
     "SYSTEM STOP LISTEN HTTP",
-    "SYSTEM STOP LISTEN TCP",
-    "KILL QUERY WHERE 1",
     "SELECT * FROM file('/etc/passwd', 'LineAsString', 'line String')",
-    "SELECT 1 INTO OUTFILE 'intruder.txt'",
 ]
 # Holds servers until its input ends, or until it is killed.
 HOLDER = """
@@ -174,15 +170,6 @@ def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_w
             assert PostgresTables(elsewhere.postgres).run("SELECT inet_client_addr() IS NULL") == [(True,)]
 
 
-def test_servers_that_were_started_over_another_transport_are_not_taken(servers: Servers, settings: Settings) -> None:
-    with (
-        pytest.raises(ServerError, match="TRANSPORT=unix: the running servers were started with another transport"),
-        all_servers.running(replace(settings, transport="unix")),
-    ):
-        pass
-    assert answers(servers)
-
-
 def test_passwords_are_in_private_files_only(servers: Servers, settings: Settings) -> None:
     secrets = [servers.postgres.password, servers.clickhouse.password]
     assert secrets[0] != secrets[1]
@@ -269,18 +256,10 @@ def holding(own: Settings) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]
         yield holder, [int(word) for word in holder.stdout.readline().split()]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-    ],
-)
-def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: signal.Signals, own: Settings) -> None:
+def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(own: Settings) -> None:
     with holding(own) as (holder, process_ids):
         assert len(process_ids) == 3
-        os.killpg(holder.pid, number)
+        os.killpg(holder.pid, signal.SIGKILL)
     eventually(lambda: gone(process_ids), f"{process_ids} outlived their holder")
     assert not is_kept(own.state_dir)
 
@@ -296,6 +275,31 @@ def test_servers_that_run_are_shared_and_end_with_the_process_that_started_them(
         assert answers(servers)
         raise KeyboardInterrupt
     assert not is_kept(own.state_dir)
+
+
+def test_embedded_servers_start_with_a_proxy_in_the_environment(open_dir: Path) -> None:
+    names = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy")
+    proxies = dict.fromkeys(names, "http://127.0.0.1:9")  # nothing listens on the discard port
+    env = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"} | proxies
+    command = [sys.executable, "-c", HOLDER, str(open_dir / "proxied")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stdout.split())) == (0, 3), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "127.0.0.1,localhost,::1"),
+        ("corp.example, localhost", "corp.example,localhost,127.0.0.1,::1"),
+        ("*", "*"),
+    ],
+)
+def test_what_was_excepted_from_the_proxy_stays_so(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, before)
+    for _ in range(2):
+        all_servers.reach_loopback_directly()
+    assert {os.environ["no_proxy"], os.environ["NO_PROXY"]} == {after}
 
 
 def test_a_run_beside_another_one_with_the_same_servers_is_refused(
@@ -315,7 +319,7 @@ def test_a_run_beside_another_one_with_the_same_servers_is_refused(
 
 
 def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
-    own: Settings, open_dir: Path, tmp_path: Path
+    servers: Servers, settings: Settings, own: Settings, open_dir: Path, tmp_path: Path
 ) -> None:
     for field in ("postgres_port", "clickhouse_http_port"):
         with socket.create_server(("127.0.0.1", 0)) as occupant:
@@ -331,10 +335,11 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
     long = Settings(state_dir=open_dir / ("x" * 100), transport="unix")
     with pytest.raises(ServerError, match="too long for the path of a socket; set FRAMEHAUL_STATE_DIR"):
         all_servers.start(long)
-    with pytest.raises(ServerError, match=r"braces, .* for a pattern; set FRAMEHAUL_STATE_DIR"):
-        all_servers.start(replace(own, state_dir=tmp_path / "{y}"))
     with pytest.raises(ServerError, match="is not the directory of a socket"):
         all_servers.start(replace(long, servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"))
+    with pytest.raises(ServerError, match="TRANSPORT=unix: the running servers were started with another transport"):
+        all_servers.start(replace(settings, transport="unix"))
+    assert answers(servers)
 
 
 def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None:
@@ -356,11 +361,8 @@ def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None
         ("postgresql://u:hidden@h/d", "clickhouse://u:hidden@h:9000/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
         ("postgresql://u:hidden@h/d", "http://u:hidden@h:many/", "FRAMEHAUL_CLICKHOUSE_URL"),
         ("postgresql://u:hidden@h/d", "http://u:hidden#hidden@h:8123/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
-        ("postgresql://u:hidden@h/d", "http://u:hidden@[::1", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
         ("nonsense", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string"),
         ("postgresql://u:hidden%zzhidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq"),
-        ("host=h password=hidden hidden", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq"),
-        ("postgresql://u:hidden@h:many/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
         ("host=a,b port=1,2 password=hidden", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
         ("service=prod password=hidden", "http://u:hidden@h/", "names a service of a file, which is not read here"),
     ],
@@ -418,24 +420,10 @@ def kept(servers: Servers) -> bool:
     return False
 
 
-def test_servers_beside_others_have_their_tools_and_a_home_that_is_removed(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path / "state", postgres_port=1)
-    settings.tools_dir.mkdir(parents=True)
-    built = settings.tools_dir / "drivers"
-    built.touch()
-    with subprocess.Popen(["/bin/true"]) as dead:
-        pass
-    names = (f"lane-{dead.pid}-abc_efgh", "lane-notes", f"lane-{os.getpid()}-abcdefgh")
-    left, *others = (settings.state_dir / name for name in names)
-    for path in (left, *others):
-        (path / "inside").mkdir(parents=True)
-    with home_of_a_run(settings.state_dir, "lane") as home:
-        assert [path.exists() for path in (left, *others)] == [False, True, True]
-        beside = moved(settings, home)
-        assert (beside.state_dir, beside.tools_dir, beside.postgres_port) == (home, settings.tools_dir, None)
-        stand_ins = [elsewhere(where / "postgres") for where in (home, home / "pgbench-1-b" / "default")]
-        (home / "pgbench-1-b" / "default").mkdir(parents=True)
+def test_a_home_of_a_run_is_removed_with_all_that_stands_in_for_it(tmp_path: Path) -> None:
+    with home_of_a_run(tmp_path / "state", "pgbench") as home:
+        (home / "default").mkdir()
+        stand_ins = [elsewhere(where / "postgres") for where in (home, home / "default")]
         for one in stand_ins:
             one.mkdir()
     assert not [path for path in (home, *stand_ins) if path.exists()]
-    assert built.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,34 +38,37 @@ GIVING_NO_TEXT = {
     "pandas_clickhouse_connect_query_df_arrow", "polars_clickhouse_connect_query_df_arrow",
 }  # fmt: skip
 NAMES_OF_THEIR_OWN = ("pandas_clickhouse_driver_query_dataframe", "pandas_clickhouse_sqlalchemy_to_sql")
-REFUSED_BEYOND = ("NULL where none is allowed", "one beyond", "date: 0001", "date: 2149-06-07")
+REFUSED_BEYOND = "NULL where none is allowed|one beyond|date: 0001|date: 2149-06-07"
+ORDINARY = ["text: quotes, backslash, comma", "text: emoji, combining characters", "column names that need quotes"]
+ORDINARY_FRAMES = ["frame: as the table is", "frame: filtered", "frame: several chunks", "frame: a named index"]
+CASE, OUTCOME = pl.col("case"), pl.col("outcome")
 READER = named("postgres", "read", "polars_psycopg_row_fetch")
 WRITER = named("postgres", "write", "polars_pgpq_copy_binary")
 
 
 @pytest.fixture(scope="session")
-def cells(out: Path) -> list[Cell]:
+def cells(out: Path) -> pl.DataFrame:
     """The techniques that a run has tried, with every case, as the notebook found them."""
-    return [Cell(**row) for row in store.read_cells(out / "results" / FIDELITY.results).to_dicts()]
+    return store.read_cells(out / "results" / FIDELITY.results)
 
 
-def told(found: list[Cell]) -> list[tuple[str, str, str]]:
-    return [(cell.technique, cell.case, cell.detail) for cell in found]
+def told(found: pl.DataFrame) -> list[Any]:
+    return found.select("technique", "case", "detail").rows()
 
 
 def cases(*names: str) -> tuple[Case, ...]:
     return tuple(case for case in CASES if case.name in names)
 
 
-def found_by(servers: Servers, technique: Technique, *chosen: Case) -> list[Cell]:
+def found_by(servers: Servers, technique: Technique, *names: str) -> list[Cell]:
     found: list[Cell] = []
-    run_cells(servers, [technique], Trials(found.append), cases=chosen)
+    run_cells(servers, [technique], Trials(found.append), cases=cases(*names))
     return found
 
 
-def test_every_loss_is_explained_and_every_error_says_something(cells: list[Cell]) -> None:
-    assert told([cell for cell in cells if cell.outcome == "loss" and cell.why == UNEXPLAINED]) == []
-    assert all(re.search(r"\w+: \S", cell.detail) for cell in cells if cell.outcome == "error")
+def test_every_loss_is_explained_and_every_error_says_something(cells: pl.DataFrame) -> None:
+    assert told(cells.filter(outcome="loss", why=UNEXPLAINED)) == []
+    assert told(cells.filter(~pl.col("detail").str.contains(r"\w+: \S"), outcome="error")) == []
 
 
 def test_the_committed_matrix_has_the_losses_of_the_table_and_no_others() -> None:
@@ -78,81 +80,70 @@ def test_the_committed_matrix_has_the_losses_of_the_table_and_no_others() -> Non
         technique = known[cell["database"], cell["direction"], cell["technique"]]
         used.add(found := why(technique, cell["case"], cell["session"], cell["detail"]))
         assert found == cell["why"] != UNEXPLAINED, cell
-    assert [loss.why for loss in LOSSES if loss.why not in used] == []
+    assert [reason for *_, reason in LOSSES if reason not in used] == []
 
 
-def test_techniques_beyond_refuse_what_servers_would_change(cells: list[Cell]) -> None:
-    writes = [cell for cell in cells if cell.origin == "beyond" and cell.direction == "write"]
-    refused = [cell for cell in writes if any(name in cell.case for name in REFUSED_BEYOND)]
-    assert refused
-    assert told([cell for cell in refused if cell.outcome == "loss"]) == []
+def test_techniques_beyond_refuse_what_servers_would_change(cells: pl.DataFrame) -> None:
+    refused = cells.filter(CASE.str.contains(REFUSED_BEYOND), origin="beyond", direction="write")
+    assert len(refused)
+    assert told(refused.filter(outcome="loss")) == []
 
 
-def test_ordinary_cases_are_exact_everywhere(cells: list[Cell]) -> None:
-    ordinary = ("text: quotes, backslash, comma", "text: emoji, combining characters", "column names that need quotes")
-    here = [cell for cell in cells if cell.case in ordinary and cell.session == DEFAULT]
-    wrong = told([one for one in here if one.outcome != "exact" and one.technique not in NAMES_OF_THEIR_OWN])
+def test_ordinary_cases_are_exact_everywhere_and_ordinary_frames_beyond(cells: pl.DataFrame) -> None:
+    wrong = cells.filter(CASE.is_in(ORDINARY), ~pl.col("technique").is_in(NAMES_OF_THEIR_OWN), OUTCOME != "exact")
     # Ibis writes names into psycopg's placeholders, where one with a percent sign is none.
-    ibis = ("pandas_ibis_insert", "polars_ibis_insert")
-    assert [one for one in wrong if one[0] not in ibis or "placeholders cannot be mixed" not in one[2]] == []
+    ibis = pl.col("technique").str.ends_with("_ibis_insert") & pl.col("detail").str.contains("placeholders cannot be")
+    assert told(wrong.filter(~ibis, session=DEFAULT)) == []
+    frames = cells.filter(CASE.is_in(ORDINARY_FRAMES), origin="beyond")
+    assert {*frames["case"]} == {*ORDINARY_FRAMES}
+    assert told(frames.filter(OUTCOME != "exact")) == []
 
 
-def test_ordinary_frames_are_taken_by_techniques_beyond(cells: list[Cell]) -> None:
-    ordinary = {"frame: as the table is", "frame: filtered", "frame: several chunks", "frame: a named index"}
-    found = [cell for cell in cells if cell.origin == "beyond" and cell.case in ordinary]
-    assert {cell.case for cell in found} == ordinary
-    assert told([cell for cell in found if cell.outcome != "exact"]) == []
-
-
-def test_streamed_moves_lose_nothing(cells: list[Cell]) -> None:
-    streamed = [cell for cell in cells if cell.origin == "streamed"]
-    assert {cell.technique for cell in streamed} == {move.name for move in STREAMED}
-    assert told([cell for cell in streamed if cell.outcome == "loss"]) == []
+def test_streamed_moves_lose_nothing(cells: pl.DataFrame) -> None:
+    streamed = cells.filter(origin="streamed")
+    assert {*streamed["technique"]} == {move.name for move in STREAMED}
+    assert told(streamed.filter(outcome="loss")) == []
     ordinary = {case.name for case in CASES if "batches" in case.shapes and case.about == "frames" and not case.unfit}
-    tried = [cell for cell in streamed if cell.case in ordinary]
-    assert {cell.case for cell in tried} == ordinary
-    assert told([cell for cell in tried if cell.outcome != "exact"]) == []
+    tried = streamed.filter(CASE.is_in(ordinary))
+    assert {*tried["case"]} == ordinary
+    assert told(tried.filter(OUTCOME != "exact")) == []
 
 
-def test_techniques_beyond_lose_nothing_more_in_a_hostile_session(cells: list[Cell]) -> None:
-    assert {cell.database for cell in cells if cell.session == HOSTILE} == {"postgres", "clickhouse"}
-    lost = [cell for cell in cells if cell.origin == "beyond" and cell.outcome == "loss"]
-    known = {(cell.technique, cell.case) for cell in lost if cell.session == DEFAULT}
-    assert {(cell.technique, cell.case) for cell in lost} == known
-    assert told([cell for cell in lost if cell.case.startswith("frame: ")]) == []
-    assert {cell.technique for cell in lost if cell.case.startswith("not UTF-8: ")} <= GIVING_NO_TEXT
+def test_techniques_beyond_lose_nothing_more_in_a_hostile_session(cells: pl.DataFrame) -> None:
+    assert {*cells.filter(session=HOSTILE)["database"]} == {"postgres", "clickhouse"}
+    lost = cells.filter(origin="beyond", outcome="loss")
+    known = lost.filter(session=DEFAULT)
+    assert told(lost.join(known, on=["technique", "case"], how="anti")) == []
+    assert told(lost.filter(CASE.str.starts_with("frame: "))) == []
+    assert {*lost.filter(CASE.str.starts_with("not UTF-8: "))["technique"]} <= GIVING_NO_TEXT
 
 
-def test_a_lazy_frame_is_refused(cells: list[Cell]) -> None:
-    lazy = [cell for cell in cells if cell.case == "frame: a lazy frame"]
-    assert lazy
+def test_a_lazy_frame_is_refused(cells: pl.DataFrame) -> None:
+    lazy = cells.filter(case="frame: a lazy frame")
     # Ibis makes a table in memory of a lazy frame as well, which it collects.
-    assert {cell.technique for cell in lazy if cell.outcome != "error"} <= {"polars_ibis_insert"}
-    assert [cell.technique for cell in lazy if cell.origin == "beyond" and "lazy" not in cell.detail] == []
+    assert len(lazy) and {*lazy.filter(OUTCOME != "error")["technique"]} <= {"polars_ibis_insert"}
+    assert told(lazy.filter(~pl.col("detail").str.contains("lazy"), origin="beyond")) == []
 
 
-def test_techniques_beyond_append_right_or_refuse(cells: list[Cell]) -> None:
+def test_techniques_beyond_append_right_or_refuse(cells: pl.DataFrame) -> None:
     """What nobody told them of is filled by the server; what the frame lacks is refused by its name."""
-    appending = [cell for cell in cells if cell.case.startswith("append: ")]
+    appending = cells.filter(CASE.str.starts_with("append: "))
     kinds = {one.name: one.contract.kind for one in techniques(direction="write") if one.contract}
-    assert {kinds[cell.technique] for cell in appending if cell.technique in kinds} == {"append"}
-    here = [cell for cell in appending if cell.origin in ("beyond", "streamed")]
-    wrong = [cell for cell in here if cell.outcome == "loss" or ("not named" in cell.case and cell.outcome != "exact")]
-    assert told(wrong) == []
-    missing = [cell.detail for cell in here if cell.case.endswith("missing in the frame")]
-    assert missing
-    assert all("missing: 'state'" in detail for detail in missing)
+    assert {kinds[name] for name in appending["technique"] if name in kinds} == {"append"}
+    here = appending.filter(pl.col("origin").is_in(["beyond", "streamed"]))
+    not_named = CASE.str.contains("not named")
+    assert told(here.filter((OUTCOME == "loss") | (not_named & (OUTCOME != "exact")))) == []
+    missing = here.filter(CASE.str.ends_with("missing in the frame"))
+    assert len(missing) and missing["detail"].str.contains("missing: 'state'").all()
 
 
-def test_what_was_made_for_the_run_is_gone(servers: Servers, cells: list[Cell]) -> None:
-    assert cells
-    with psycopg.connect(servers.postgres.dsn()) as connection:
-        for listing in ("SELECT rolname FROM pg_roles", "SELECT datname FROM pg_database"):
-            assert {name for (name,) in connection.execute(listing.encode())} & {ROLE, NO_ENCODING} == set()
-    for database in ("postgres", "clickhouse"):
-        for case in CASES:
-            with pytest.raises(Exception, match=r"(?i)not exist|unknown"):
-                tables_of(servers.of(database)).content(case.table)
+def test_what_was_made_for_the_run_is_gone(servers: Servers, cells: pl.DataFrame) -> None:
+    assert len(cells)
+    names = "SELECT rolname FROM pg_roles UNION SELECT datname FROM pg_database UNION SELECT relname FROM pg_class"
+    left = {name for (name,) in tables_of(servers.postgres).run(names)}
+    assert [name for name in left if name in (ROLE, NO_ENCODING) or name.startswith("framehaul_fidelity_")] == []
+    ours = "SELECT name FROM system.tables WHERE name LIKE 'framehaul_fidelity_%'"
+    assert tables_of(servers.clickhouse).run(ours) == b""
 
 
 def one_frame(sent: Any) -> Any:
@@ -179,7 +170,7 @@ KINDS = ("polars", "pandas", "batches")
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_frames_hold_what_is_sent_in_whichever_shape(case: Case, kind: str) -> None:
-    if case.filled and case.shapes.get(kind) and "missing" in case.name:
+    if case.filled and "missing" in case.name:
         return  # it lacks a column
     difference = difference_of(replace(case, filled=None), one_frame(case.frame(kind))[case.table.column_names])
     pandas_cannot = kind == "pandas" and case.name == "float: NaN against NULL"
@@ -187,43 +178,24 @@ def test_frames_hold_what_is_sent_in_whichever_shape(case: Case, kind: str) -> N
 
 
 def test_frames_are_what_their_cases_are_called() -> None:
-    shaped = {case.name: case.frame("batches") for case in CASES if "batches" in case.shapes}
-    types_of_given = {
-        name: [batch.schema.field("given").type for batch in shaped[f"frame: {name}"]]
-        for name in ("a dictionary that differs from batch to batch", "text laid out otherwise from batch to batch")
-    }
-    dictionaries, laid_out = types_of_given.values()
-    assert [pa.types.is_dictionary(one) for one in dictionaries] == [True, False, True]
-    assert len({*laid_out}) == 3
-    assert 0 in [batch.num_rows for batch in shaped["frame: an empty batch first, last and between"]]
-    nulls = [batch.column("flag").null_count for batch in shaped["frame: NULL in the last batch alone"]]
-    assert nulls[-1] > 0 == sum(nulls[:-1])
+    def batches(name: str, column: str) -> list[Any]:
+        [case] = cases(f"frame: {name}")
+        return [batch.column(column) for batch in case.frame("batches")]
+
+    texts = batches("a dictionary that differs from batch to batch", "given")
+    assert [pa.types.is_dictionary(one.type) for one in texts] == [True, False, True]
+    assert len({one.type for one in batches("text laid out otherwise from batch to batch", "given")}) == 3
+    assert 0 in map(len, batches("an empty batch first, last and between", "id"))
+    *others, last = [one.null_count for one in batches("NULL in the last batch alone", "flag")]
+    assert last > 0 == sum(others)
     for case in CASES:
-        for kind in case.shapes:
-            sent = case.frame(kind)
+        assert case.filled is None or case.full_table.column_names[1] == case.filled.column.name
+        for sent in map(case.frame, case.shapes):
             if case.unfit:
                 columns = [batch.schema.names for batch in sent] if isinstance(sent, list) else [list(sent.columns)]
                 assert any(names != case.table.column_names for names in columns)
             if "from a decoder that trusts" in case.name:
                 assert invalid(one_frame(sent)) == "column value, row 1: text that is no UTF-8"
-
-
-@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
-def test_tables_fill_what_no_technique_was_told_of(database: Any, servers: Servers) -> None:
-    """The rows that an append finds there, and the column between key and others, are what a case says."""
-    tables = tables_of(servers.of(database))
-    filled = [(case, case.filled) for case in CASES if case.filled and database in case.databases]
-    assert len(filled) >= 5
-    for case, column in filled:
-        name, before = column.column.name, case.before[1].num_rows
-        assert case.full_table.column_names[1] == name
-        tables.create(case.table)
-        try:
-            tables.load(*case.before)
-            content = tables.content(case.full_table).sort(KEY.name)
-            assert content[name].to_list() == list(column.holds[:before]), case.name
-        finally:
-            tables.drop(case.table)
 
 
 def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_that_were_there(
@@ -245,7 +217,7 @@ def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_t
 
     said = {}
     for function in (WRITER.function, replacing, numbering, halting):
-        [cell] = found_by(servers, replace(WRITER, function=function), *cases("append: an identity column, not named"))
+        [cell] = found_by(servers, replace(WRITER, function=function), "append: an identity column, not named")
         said[function.__name__] = cell.outcome, cell.detail
     assert said == {
         WRITER.name: ("exact", ""),
@@ -260,7 +232,7 @@ def test_a_path_that_hangs_is_ended(servers: Servers, monkeypatch: pytest.Monkey
         connection.execute("SELECT pg_sleep(600)")
 
     monkeypatch.setattr(trial, "PATIENCE_SECONDS", 0.3)
-    [cell, _] = found_by(servers, replace(WRITER, function=late), *cases("bool"))
+    [cell, _] = found_by(servers, replace(WRITER, function=late), "bool")
     assert cell.outcome == "error"
     assert cell.detail.startswith(trial.SILENT)
 
@@ -270,7 +242,7 @@ def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
         frame: pl.DataFrame = READER.function(connection, table)
         return frame.with_columns(pl.lit("x").alias("value"))
 
-    lied = found_by(servers, replace(READER, function=lying), *cases("text: NULL and empty"))
+    lied = found_by(servers, replace(READER, function=lying), "text: NULL and empty")
     assert [(cell.session, cell.detail) for cell in lied] == [(DEFAULT, "'' became 'x'"), (HOSTILE, "'' became 'x'")]
 
 
@@ -293,18 +265,7 @@ def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers
     elsewhere = replace(servers, postgres=replace(servers.postgres, process_id=None))
     run_cells(elsewhere, [READER], trials, cases=cases("bool", "not UTF-8: FF FE 41, short"))
     assert [(cell.case, cell.session, cell.outcome) for cell in found] == [("bool", DEFAULT, "exact")]
-    assert set(trials.left_out) == {"postgres: hostile session", "postgres: database without encoding"}
-
-
-def of_one(*outcomes: tuple[str, str, str], database: str = "postgres", direction: str = "read") -> pl.DataFrame:
-    """Cells of a technique by case, outcome and detail."""
-    about = {
-        "database": database, "direction": direction, "technique": "one", "origin": "beyond", "family": "arrow",
-        "frame": "polars", "session": DEFAULT, "why": "",
-    }  # fmt: skip
-    return pl.DataFrame(
-        [about | {"case": case, "outcome": outcome, "detail": detail} for case, outcome, detail in outcomes]
-    )
+    assert "embedded servers only" in trials.left_out["postgres: other sessions"]
 
 
 LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
@@ -327,6 +288,9 @@ LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
     ],
 )
 def test_the_worst_case_of_a_type_counts(database: str, outcomes: list[Any], state: dict[str, str]) -> None:
-    found = of_one(*outcomes, database=database)
+    found = pl.DataFrame(outcomes, ["case", "outcome", "detail"], orient="row").with_columns(
+        database=pl.lit(database), direction=pl.lit("read"), family=pl.lit("arrow"), frame=pl.lit("polars"),
+        origin=pl.lit("beyond"), session=pl.lit(DEFAULT),
+    )  # fmt: skip
     assert dict(types.carried(found).select("type", "state").iter_rows()) == state
     assert set(state) <= set(types.TYPES["type"])

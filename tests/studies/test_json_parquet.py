@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +21,44 @@ from framehaul.studies import buildings
 from framehaul.studies.json_parquet import catalog
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
-from framehaul.studies.json_parquet.study import Files
 from tests.conftest import mostly_slow
 
 ROWS, SEED = 17_000, 3  # more than one batch
+CONTENT = buildings.table(ROWS, SEED)
 DRIFT = {
     "fastparquet": "from_date:timestamp[us];to_date:timestamp[us]",
     "awkward": "revision:int64;from_date:string;to_date:string",
 }
 
 
-@pytest.fixture(scope="module")
-def files() -> Iterator[Files]:
-    with json_parquet.written(ROWS, SEED) as made:
-        yield made
-    assert not made.directory.exists()
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    return json_parquet.written(CONTENT, tmp_path)
 
 
-def test_lines_say_what_the_table_says(files: Files) -> None:
-    rows = [json.loads(line) for line in files.lines.read_text().splitlines()]
-    table = buildings.table(ROWS, SEED)
+def test_lines_say_what_the_table_says(lines: Path) -> None:
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
     assert rows == [row | {name: row[name] and row[name].isoformat() for name in ("from_date", "to_date")}
-                    for row in table.to_pylist()]  # fmt: skip
+                    for row in CONTENT.to_pylist()]  # fmt: skip
     assert any(row["from_date"] is None for row in rows)
-    assert files.expected.equals(table)
-    assert files.few_lines.read_text().splitlines() == files.lines.read_text().splitlines()[: json_parquet.FEW_ROWS]
+    few = (lines.parent / "few.jsonl").read_text()
+    assert few.splitlines() == lines.read_text().splitlines()[: json_parquet.FEW_ROWS]
 
 
 @pytest.mark.parametrize("codec", mostly_slow(CODECS, lambda codec: codec == CODECS[0], str))
 @pytest.mark.parametrize("converter", CONVERTERS[:-1], ids=lambda converter: converter.name)
-def test_a_tool_writes_the_table(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
-    check_tool(converter, codec, files, settings)
+def test_a_tool_writes_the_table(converter: Converter, codec: str, lines: Path, settings: Settings) -> None:
+    found = json_parquet.measured(converter.command(settings), codec, lines, CONTENT)
+    assert found["types"] == DRIFT.get(converter.name, "exact")
+    assert found["rows_per_s"] == pytest.approx(ROWS / found["seconds"])
+    assert found["client_cpu_s"] > 0
+    assert found["output_bytes"] > ROWS
+    assert sys.platform != "linux" or found["peak_rss_bytes"] > 0
+    assert not list(lines.parent.glob("*.parquet"))
 
 
 @pytest.mark.slow
-def test_json2parquet_writes_the_table(files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json2parquet_writes_the_table(lines: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     if not shutil.which("cargo"):
         pytest.skip("there is no cargo on PATH")
     # What it writes is the same, and a build takes a third: https://doc.rust-lang.org/cargo/reference/profiles.html
@@ -63,18 +66,9 @@ def test_json2parquet_writes_the_table(files: Files, settings: Settings, monkeyp
         monkeypatch.setenv(f"CARGO_PROFILE_RELEASE_{name}", value)
     catalog.json2parquet_program(settings, patient=True)
     for codec in CODECS:
-        check_tool(CONVERTERS[-1], codec, files, settings)
-
-
-def check_tool(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
-    found = json_parquet.measured(converter, codec, converter.command(settings), files)
-    assert found["types"] == DRIFT.get(converter.name, "exact")
-    assert found["rows_per_s"] == pytest.approx(ROWS / found["seconds"])
-    assert found["client_cpu_s"] > 0
-    assert found["output_bytes"] > ROWS
-    if sys.platform == "linux" and not converter.program:  # of a program of its own memory is not measured
-        assert found["peak_rss_bytes"] > 0
-    assert not list(files.directory.glob("*.parquet"))
+        found = json_parquet.measured(CONVERTERS[-1].command(settings), codec, lines, CONTENT)
+        assert found["types"] == "exact"
+        assert found["client_cpu_s"] > 0
 
 
 # What counts as right
@@ -94,18 +88,19 @@ def with_value(name: str, at: int, value: Any) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("table", "types"),
+    ("name", "kind", "types"),
     [
-        (TABLE, "exact"),
-        (with_column("revision", TABLE["revision"].cast(pa.int64())), "revision:int64"),
-        (with_column("revision", TABLE["revision"].cast(pa.float64())), "revision:double"),
-        (with_column("from_date", TABLE["from_date"].cast(pa.large_string())), "from_date:string"),
-        (with_column("from_date", TABLE["from_date"].cast(pa.timestamp("ms"))), "from_date:timestamp[ms]"),
-        (with_column("geom", TABLE["geom"].cast(pa.large_string())), "exact"),
+        ("revision", pa.int64(), "revision:int64"),
+        ("revision", pa.float64(), "revision:double"),
+        ("from_date", pa.large_string(), "from_date:string"),
+        ("from_date", pa.timestamp("ms"), "from_date:timestamp[ms]"),
+        ("geom", pa.large_string(), "exact"),
     ],
 )
-def test_other_types_and_another_order_are_said_and_are_not_wrong(table: pa.Table, types: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
+def test_other_types_and_another_order_are_said_and_are_not_wrong(
+    name: str, kind: pa.DataType, types: str, tmp_path: Path
+) -> None:
+    path, table = tmp_path / "table.parquet", with_column(name, TABLE[name].cast(kind))
     for at, order in ((0, "kept"), (40, "changed")):
         moved = pa.concat_tables([table.slice(at), table.slice(0, at)])
         pq.write_table(moved, path, compression="zstd", row_group_size=20)
@@ -146,22 +141,19 @@ def test_another_codec_and_what_is_no_file_are_wrong(tmp_path: Path) -> None:
 # Tools that fail
 
 
-def script(text: str, *, program: bool = False) -> Converter:
-    return Converter("script", "script", lambda _: [sys.executable, "-c", text], program)
+def script(text: str) -> Converter:
+    return Converter("script", "script", lambda _: [sys.executable, "-c", text])
 
 
-LOSES = script(
-    """
-import json, sys
+LOSES = script("""
+import sys
 from pathlib import Path
 from pyarrow import parquet
 from framehaul.studies.json_parquet import json_lines
-source, target, codec, _ = sys.argv[1:]
+_, codec, source, target = sys.argv[1:]
 json_lines.pyarrow(Path(source), Path(target), codec)
 parquet.write_table(parquet.read_table(target).slice(1), target, compression=codec)
-print(json.dumps({"seconds": 1.0, "client_cpu_s": 1.0, "peak_rss_bytes": None}))
-"""
-)
+""")
 
 
 @pytest.mark.parametrize(
@@ -169,22 +161,21 @@ print(json.dumps({"seconds": 1.0, "client_cpu_s": 1.0, "peak_rss_bytes": None}))
     [
         (LOSES, "49 rows instead of 50"),
         (script("raise ValueError('cannot write')"), "ValueError: cannot write"),
-        (script(""), "it did not print what the conversion took"),
-        (script("import sys; sys.exit('no more')", program=True), "no more"),
-        (script("import os; os.kill(os.getpid(), 9)", program=True), "it ended with status -9 without a word"),
-        (script("", program=True), "no file was written"),
-        (script("import time; time.sleep(60)", program=True), "it did not end within 1 s"),
+        (script("import sys; sys.exit('no more')"), "no more"),
+        (script("import os; os.kill(os.getpid(), 9)"), "it ended with status -9 without a word"),
+        (script(""), "the file cannot be read: .*"),
+        (script("import time; time.sleep(60)"), "it did not end within 1 s"),
     ],
 )
 def test_a_tool_that_is_wrong_or_dies_or_never_ends_has_failed(
-    converter: Converter, reason: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    converter: Converter, reason: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason.endswith(" s"):
         monkeypatch.setattr(json_parquet, "START_SECONDS", 1)
-    with json_parquet.written(50, SEED) as few:
-        with pytest.raises(WrongResultError, match=f"^{reason}$"):
-            json_parquet.measured(converter, "snappy", converter.command(settings), few)
-        assert not list(few.directory.glob("*.parquet"))
+    lines = json_parquet.written(TABLE, tmp_path)
+    with pytest.raises(WrongResultError, match=f"^{reason}$"):
+        json_parquet.measured(converter.command(settings), "snappy", lines, TABLE)
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 # What is missing
@@ -193,35 +184,31 @@ CARGO = """#!{python}
 import sys
 from pathlib import Path
 print("error: nothing fits in here", file=sys.stderr)
-root = Path(sys.argv[sys.argv.index("--root") + 1])
-(root / "bin").mkdir()
-program = root / "bin" / "json2parquet"
+program = Path(sys.argv[sys.argv.index("--root") + 1]) / "bin" / "json2parquet"
+if {status}:
+    sys.exit({status})
+program.parent.mkdir()
 program.write_text("#!{python}\\nprint('json2parquet {version}')\\n")
 program.chmod(0o755)
-sys.exit({status})
 """
 
 
-@pytest.mark.parametrize("status", [None, 0, 1])
 def test_json2parquet_is_built_for_the_patient_alone_and_once(
-    status: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
-    settings = Settings(state_dir=tmp_path / "state")
+    settings, cargo = Settings(state_dir=tmp_path / "state"), tmp_path / "cargo"
     with pytest.raises(UnavailableError, match=r"make tools builds it.*https://rustup\.rs"):
         catalog.json2parquet(settings)
-    if status is None:
-        with pytest.raises(UnavailableError, match=r"there is no cargo on PATH.*https://rustup\.rs"):
-            catalog.json2parquet_program(settings, patient=True)
-        return
-    cargo = tmp_path / "cargo"
-    cargo.write_text(CARGO.format(python=sys.executable, version=catalog.JSON2PARQUET_VERSION, status=status))
-    cargo.chmod(0o755)
-    if status:
-        with pytest.raises(UnavailableError, match="json2parquet was not built: cargo install said: see above"):
-            catalog.json2parquet_program(settings, patient=True)
-        assert "error: nothing fits in" in capfd.readouterr().err
-        return
+    with pytest.raises(UnavailableError, match=r"there is no cargo on PATH.*https://rustup\.rs"):
+        catalog.json2parquet_program(settings, patient=True)
+    for status in (1, 0):
+        cargo.write_text(CARGO.format(python=sys.executable, version=catalog.JSON2PARQUET_VERSION, status=status))
+        cargo.chmod(0o755)
+        if status:
+            with pytest.raises(UnavailableError, match="json2parquet was not built: cargo install said: see above"):
+                catalog.json2parquet_program(settings, patient=True)
+            assert "error: nothing fits in" in capfd.readouterr().err
     program = tmp_path / "state" / "tools" / "bin" / "json2parquet"
     assert catalog.json2parquet_program(settings, patient=True) == program
     cargo.unlink()
@@ -241,7 +228,7 @@ def test_a_run_measures_everything_once_a_round(tmp_path: Path, monkeypatch: pyt
     chosen = [converter for converter in CONVERTERS if converter.name in ("clickhouse", "duckdb", "awkward")]
     chosen += [Converter("missing", "Missing", not_there), LOSES]
     passes = json_parquet.run(rows=50, rounds=2, warmup=0, seed=SEED, converters=(*chosen,))
-    expected = [(tool.name, codec, number) for tool in chosen for codec in CODECS for number in (1, 2)]
+    expected = product([tool.name for tool in chosen], CODECS, (1, 2))
     assert sorted(passes.select("converter", "codec", "pass").rows()) == sorted(expected)
     for row in passes.to_dicts():
         assert (row["status"] == "ok") == (row["reason"] is None) == (row["seconds"] is not None), row

@@ -8,20 +8,19 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from framehaul import collected
 from framehaul.__main__ import main
-from framehaul.bench import committed
+from framehaul.bench import committed, recording
 from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
 from framehaul.studies import machines
 from framehaul.studies.registry import TRANSFERS
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import Direction
 from tests.bench.test_store import result
 
 DAY = "2026-11-30"
@@ -34,16 +33,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("good")
     runs = {}
     for study in TRANSFERS:
-        database, direction = study.name.split("_")
-        assert direction in get_args(Direction)
-        for_run = {"run_id": study.name, "notebook": study.notebook, "database": database, "direction": direction}
+        of_run = {"run_id": study.name, "notebook": study.notebook}
         with Writer(directory / study.results) as writer:
-            for one in techniques():
-                if (one.database, one.direction) == (database, direction):
-                    who = {"label": one.label, "origin": one.origin, "family": one.family, "driver": one.driver,
-                           "frame": one.frame, "contract": one.contract and one.contract.kind}  # fmt: skip
-                    for number in range(1, 7):
-                        writer.write(result(one.name, number, 0.5 + number / 100, **for_run, **who))
+            for one in (one for one in techniques() if f"{one.database}_{one.direction}" == study.name):
+                which = recording.which(one) | {"driver": one.driver, "contract": one.contract and one.contract.kind}
+                for number in range(1, 7):
+                    writer.write(result(number=number, seconds=0.5 + number / 100, **which, **of_run))
         runs[study.notebook] = {
             "run_id": study.name, "started": f"{DAY} 10:00 UTC", "seed": 20260407, "rows": 1000, "passes": 6,
             "warmup": 1, "commit": COMMIT, "made_with": "these",
@@ -89,50 +84,45 @@ type Damage = Callable[[Path], object]
 type Row = dict[str, str]
 
 
-def of_rows(change: Callable[[list[Row]], list[Row]]) -> Damage:
-    """Changes the rows of a file."""
+def rows(keep: Callable[[Row], bool] = lambda _: True, **of_first: str) -> Damage:
+    """Keeps some rows of a file, and changes values of the first."""
 
     def damage(run: Path) -> None:
-        rows = change([*csv.DictReader((run / FILE).read_text().splitlines())])
+        kept = [*filter(keep, csv.DictReader((run / FILE).read_text().splitlines()))]
+        kept[0] |= {name.rstrip("_"): value for name, value in of_first.items()}
         with (run / FILE).open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer = csv.DictWriter(file, kept[0], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(kept)
 
     return damage
 
 
-def first_row(**values: str) -> Damage:
-    return of_rows(lambda rows: [rows[0] | values, *rows[1:]])
-
-
-def kept_rows(keep: Callable[[Row], bool]) -> Damage:
-    return of_rows(lambda rows: [*filter(keep, rows)])
-
-
-def of_record(of_runs: dict[str, Any] | None = None, **values: Any) -> Damage:
+def record(of_runs: dict[str, Any] | None = None, **values: Any) -> Damage:
     """Changes environment.json: what it says of each run, and the rest."""
 
     def damage(run: Path) -> None:
-        record = json.loads((run / "environment.json").read_text())
-        record |= {"runs": {name: one | (of_runs or {}) for name, one in record["runs"].items()}} | values
-        (run / "environment.json").write_text(json.dumps(record))
+        known = json.loads((run / "environment.json").read_text())
+        known |= {"runs": {name: one | (of_runs or {}) for name, one in known["runs"].items()}} | values
+        (run / "environment.json").write_text(json.dumps(known))
 
     return damage
 
 
 DAMAGED: dict[str, tuple[Damage, str]] = {
-    "changed code": (of_record({"commit": "x-dirty"}, commit="x-dirty"), "code that was changed"),
-    "other data": (of_record({"seed": 1}), "SEED=1"),
-    "other table": (of_record({"table": "nested"}), "TABLE=nested"),
-    "no machine": (of_record(machine={}), "machine's cpu"),
-    "another run": (of_record({"run_id": "other"}), "not those of the run"),
-    "no date": (of_record({"started": "yesterday"}), "when and how"),
-    "failed": (first_row(status="failed", seconds="", rows_per_s="", reason="x"), "failed"),
-    "made faster": (first_row(rows_per_s="9999"), "other rows/s"),
-    "twice": (first_row(**{"pass": "2"}), "twice"),
-    "few rounds": (kept_rows(lambda row: int(row["pass"]) < 6), "5 rounds are too few"),
-    "one left out": (kept_rows(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
+    "changed code": (record({"commit": "x-dirty"}, commit="x-dirty"), "code that was changed"),
+    "other data": (record({"seed": 1}), "SEED=1"),
+    "other table": (record({"table": "nested"}), "TABLE=nested"),
+    "no machine": (record(machine={}), "machine's cpu"),
+    "another run": (record({"run_id": "other"}), "not those of the run"),
+    "no date": (record({"started": "yesterday"}), "when and how"),
+    "failed": (rows(status="failed", seconds="", rows_per_s="", reason="x"), "failed"),
+    "made faster": (rows(rows_per_s="9999"), "other rows/s"),
+    "not finite": (rows(client_cpu_s="inf"), "client_cpu_s has a value that is no finite number"),
+    "another label": (rows(label="mine"), "has another label"),
+    "twice": (rows(pass_="2"), "twice"),
+    "few rounds": (rows(lambda row: int(row["pass"]) < 6), "5 rounds are too few"),
+    "one left out": (rows(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
     "cut off": (lambda run: (run / FILE).write_text((run / FILE).read_text()[:-20_000]), FILE),
     "bytes": (lambda run: (run / FILE).write_bytes(b"\xff\x00" * 99), FILE),
     "no file": (lambda run: (run / "clickhouse_read.csv").unlink(), "clickhouse_read.csv is missing"),
@@ -156,7 +146,7 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
-    kept_rows(lambda row: int(row["pass"]) < 4)(run)
+    rows(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
     (run / "postgres_read.partial.csv").touch()
@@ -170,35 +160,33 @@ def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeyp
     assert not (tmp_path / "machines").exists()
 
 
-@pytest.fixture
-def repository(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """A checkout to which somebody's branch brings files; gives what CI says of it."""
+def test_ci_reads_what_comes_and_runs_none_of_it(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a checkout to which somebody's branch brings files."""
     home = tmp_path / "project"
-    (home / ".ci").mkdir(parents=True)
-    shutil.copy(PROJECT / ".ci" / "machines", home / ".ci" / "machines")
     python = home / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     # What stands for the checker says what it was given.
     python.write_text('#!/bin/sh\nshift 3\nfor run in "$@"; do ls -l "$run"; done\n')
     python.chmod(0o755)
+    (home / ".ci").mkdir()
+    shutil.copy(PROJECT / ".ci" / "machines", home / ".ci" / "machines")
     (home / "Makefile").write_text("setup:\n\t@true\n")
+    (home / ".gitignore").write_text(".venv\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 
     def git(*arguments: str) -> str:
-        identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
-        return subprocess.run(
-            ["git", *identity, *arguments], cwd=home, check=True, capture_output=True, text=True
-        ).stdout
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x@x", *arguments]
+        return subprocess.run(command, cwd=home, check=True, capture_output=True, text=True).stdout
 
     git("init", "-q", "-b", "main")
-    (home / ".gitignore").write_text(".venv\n")
     git("add", ".")
     git("commit", "-qm", "base")
 
-    def looked(bring: Callable[[Path], object]) -> tuple[int, str]:
+    def checked(bring: Callable[[], object]) -> tuple[int, str]:
+        """What CI says of a branch."""
         git("switch", "-qC", "theirs", "main")
         (home / "machines").mkdir()
-        bring(home)
+        bring()
         git("add", "-A", "-f", "machines")
         git("commit", "-qm", "theirs", "--allow-empty")
         git("switch", "-q", "main")
@@ -208,22 +196,15 @@ def repository(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         shutil.rmtree(home / "machines", ignore_errors=True)
         return done.returncode, done.stdout + done.stderr
 
-    return looked
-
-
-def test_ci_reads_what_comes_and_runs_none_of_it(repository: Callable[..., tuple[int, str]], run: Path) -> None:
-    def brought(home: Path) -> Path:
+    def brought() -> Path:
         return shutil.copytree(run, home / "machines" / "x-1" / DAY)
 
-    code, said = repository(brought)
-    assert code == 0, said
-    assert "postgres_read.csv" in said
-    assert "->" not in said
-    code, said = repository(lambda home: (brought(home) / "scaling.csv").symlink_to("/etc/passwd"))
+    code, said = checked(brought)
+    assert (code, "postgres_read.csv" in said, "->" in said) == (0, True, False), said
+    _, said = checked(lambda: (brought() / "scaling.csv").symlink_to("/etc/passwd"))
     assert "->" not in said  # a link comes as text, and reads nothing
-    code, said = repository(lambda home: (brought(home) / "run.sh").write_text("true"))
+    code, said = checked(lambda: (brought() / "run.sh").write_text("true"))
     assert (code, "not taken" in said) == (1, True)
-    code, said = repository(lambda home: (home / "machines" / "a b.csv").touch())
+    code, said = checked((home / "machines" / "a b.csv").touch)
     assert (code, "not taken" in said) == (1, True)
-    code, said = repository(lambda home: None)
-    assert (code, said) == (0, "no runs in this change\n")
+    assert checked(lambda: None) == (0, "no runs in this change\n")

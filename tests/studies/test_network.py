@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import psutil
@@ -23,13 +24,13 @@ from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
 from framehaul.studies.network import catalog, study
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
-from framehaul.studies.network.study import Measurement, Proxies
+from framehaul.studies.network.study import Proxies
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
 from tests.conftest import WHOLE, numbers_of
 
-NEAR, FAR = LINKS[1], LINKS[3]
+NEAR = LINKS[1]
 READ = Task("postgres", "read", "polars_asyncpg_copy_decoded", "none", NEAR.name)
 WRITE = Task("clickhouse", "write", "polars_http_client_arrow_stream", "zstd", NEAR.name)
 PGBOUNCER = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="the package pgbouncer is not installed")
@@ -41,8 +42,11 @@ def proxies(settings: Settings, servers: Servers) -> Iterator[Proxies]:
         yield there
 
 
+type MakePass = Callable[[Task, int], dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def measurement(proxies: Proxies) -> Iterator[Measurement]:
+def make_pass(proxies: Proxies) -> Iterator[MakePass]:
     with study.measuring(proxies, 300, 1) as there:
         yield there
 
@@ -62,8 +66,8 @@ def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
     "task", [READ, WRITE, replace(WRITE, codec="none"), replace(READ, encryption="tls"),
              replace(WRITE, codec="none", encryption="tls"), replace(WRITE, network=LOOPBACK.name, encryption="tls")],
 )  # fmt: skip
-def test_what_came_is_what_was_sent_over_the_network(measurement: Measurement, task: Task) -> None:
-    values = measurement.make_pass(task, 1)
+def test_what_came_is_what_was_sent_over_the_network(make_pass: MakePass, task: Task) -> None:
+    values = make_pass(task, 1)
     assert values["dtypes"] == "exact"
     assert values["rows_per_s"] == pytest.approx(300 / values["seconds"])
     assert task.network == LOOPBACK.name or values["seconds"] >= NEAR.rtt_ms / 1e3
@@ -71,42 +75,36 @@ def test_what_came_is_what_was_sent_over_the_network(measurement: Measurement, t
 
 @pytest.mark.parametrize("direction", ["write", "read"])
 def test_the_codec_compresses(servers: Servers, direction: Direction) -> None:
+    table, content = ANALYTICS_METRICS.renamed("framehaul_codec"), generator.arrow_table(ANALYTICS_METRICS, 3000, 1)
     sizes = []
-    for codec in ("none", catalog.CODEC):
-        task = Task("clickhouse", direction, catalog.WITH_CODEC[direction], codec, LOOPBACK.name)
-        content = generator.arrow_table(ANALYTICS_METRICS, 3000, 1)
-        with (
-            relayed(servers.clickhouse, Relay) as (through, relay),
-            measure.Passes(
-                servers.clickhouse, ANALYTICS_METRICS.renamed("framehaul_codec"), content, [direction], ["polars"]
-            ) as passes,
-        ):
-            asyncio.run(passes.one(task.measured, 1, measure.Target(through, Meter(None))))
-        assert relay is not None
-        sizes.append(relay.total_bytes)
+    with measure.Passes(servers.clickhouse, table, content, [direction], ["polars"]) as passes:
+        for codec in ("none", catalog.CODEC):
+            task = Task("clickhouse", direction, catalog.WITH_CODEC[direction], codec, LOOPBACK.name)
+            with relayed(servers.clickhouse, Relay) as (through, relay):
+                asyncio.run(passes.one(task.measured, 1, measure.Target(through, Meter(None))))
+            assert relay is not None
+            sizes.append(relay.total_bytes)
     assert sizes[1] < 0.8 * sizes[0]
 
 
 def test_clients_over_tls_trust_the_authority_of_the_run_alone(proxies: Proxies) -> None:
-    postgres = proxies.server(replace(READ, encryption="tls"))
+    postgres, clickhouse = (proxies.server(replace(task, encryption="tls")) for task in (READ, WRITE))
     assert isinstance(postgres, PostgresServer)
-    assert not isinstance(proxies.tls, str)
-    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(proxies.tls[1].authority)}
-    clickhouse = proxies.server(replace(WRITE, encryption="tls"))
     assert not isinstance(clickhouse, PostgresServer)
+    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(proxies.authority)}
     assert clickhouse.secure
 
 
 @PGBOUNCER
-def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(measurement: Measurement) -> None:
+def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(make_pass: MakePass) -> None:
     pooled = Task("postgres", "read", "polars_connectorx_read", "none", LOOPBACK.name, via="pgbouncer")
     with pytest.raises(UnavailableError, match=r"does not work through PgBouncer.*prepared statement"):
-        measurement.make_pass(pooled, 1)
-    assert measurement.make_pass(replace(pooled, technique="polars_psycopg_copy_text"), 1)["rows_per_s"] > 0
+        make_pass(pooled, 1)
+    assert make_pass(replace(pooled, technique="polars_psycopg_copy_text"), 1)["rows_per_s"] > 0
     # Without a pool that forgets, some would find a statement of their name, prepared by others.
     for name in ("polars_asyncpg_row_fetch", "polars_psycopg_row_fetch", "polars_psycopg_copy_decoded"):
         with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*prepared statement"):
-            measurement.make_pass(replace(pooled, technique=name), 1)
+            make_pass(replace(pooled, technique=name), 1)
 
 
 @PGBOUNCER
@@ -125,23 +123,17 @@ def test_without_pgbouncer_it_is_said_what_to_install(monkeypatch: pytest.Monkey
         pass
 
 
-def test_what_cannot_be_had_is_said_by_the_passes_that_need_it(proxies: Proxies) -> None:
-    without = replace(proxies, tls="trustme is not installed", pooler="PgBouncer is not there")
-    with pytest.raises(UnavailableError, match="trustme"):
-        without.server(replace(READ, encryption="tls"))
-    with pytest.raises(UnavailableError, match="PgBouncer"):
-        without.server(replace(READ, via="pgbouncer"))
+def test_without_pgbouncer_the_passes_that_need_it_say_so(proxies: Proxies) -> None:
+    with pytest.raises(UnavailableError, match="PgBouncer is not there"):
+        replace(proxies, pooler="PgBouncer is not there").server(replace(READ, via="pgbouncer"))
 
 
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:
     planned = catalog.tasks() + catalog.pooled()
     assert len(planned) == len(set(planned)) == len({task.text for task in planned})
     assert {(task.database, task.direction, task.technique) for task in planned} <= {one.key for one in techniques()}
-    assert {task.encryption for task in planned} == {"none", "tls"}
-    assert {task.via for task in planned} == {"direct", "pgbouncer"}
-    assert {task.network for task in planned} == {link.name for link in LINKS}
-    assert {task.codec for task in planned} == {"none", catalog.CODEC}
-    assert all(task.measured.name == task.technique for task in planned)
+    ways = {("none", "direct"), ("tls", "direct"), ("none", "pgbouncer")}
+    assert {(task.encryption, task.via) for task in planned} == ways
     kinds = {task.measured.contract.kind for task in planned if task.measured.contract}
     assert kinds == {"append"}  # bulk loads do not compare with them, nor can they be called again
 
@@ -157,28 +149,3 @@ def test_on_the_results_page_codecs_are_variants_where_they_were_asked_for() -> 
     alone = found.filter(road="loopback")
     assert alone["ratio"].null_count() == 0
     assert alone.filter(origin="published")["ratio"].to_list() == [1.0]
-
-
-def of(*speeds: tuple[Task, float], status: str = "ok", rounds: int = 3) -> pl.DataFrame:
-    """Passes of tasks at these rows/s, a little apart."""
-    rows = []
-    for task, rows_per_s in speeds:
-        one = task.measured
-        rows += [
-            asdict(Result(
-                run_id="r", notebook="n", database=task.database, direction=task.direction, technique=task.technique,
-                label=one.label, contract=one.contract.kind if one.contract else None,
-                origin=one.origin, family=one.family, driver=one.driver, frame=one.frame, connections=one.connections,
-                codec=task.codec, network=task.network, encryption=task.encryption, via=task.via, task=task.text,
-                rows=1000, pass_=number, rows_per_s=rows_per_s,
-                seconds=1000 / rows_per_s * (1 + number / 1000), client_cpu_s=0.1, server_cpu_s=0.2, wire_bytes=10_000,
-                status=status,  # type: ignore[arg-type]
-                reason=None if status == "ok" else "why",
-            ))
-            for number in range(1, rounds + 1)
-        ]  # fmt: skip
-    return pl.DataFrame(rows, infer_schema_length=None).rename({"pass_": "pass"}).cast(store.schema_of(Result))  # type: ignore[arg-type]
-
-
-def arrow(codec: str, network: str) -> Task:
-    return Task("clickhouse", "read", "polars_http_client_arrow_dictionary", codec, network)

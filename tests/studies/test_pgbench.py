@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ import psycopg
 import pytest
 
 from framehaul.data.schema import COMMENT
-from framehaul.errors import ServerError, SettingsError, UnavailableError
+from framehaul.errors import ServerError, SettingsError, UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.pgbench import bench, disks, services, workloads
 from framehaul.studies.pgbench import study as pgbench
-from framehaul.studies.pgbench.bench import Bench, BenchError
+from framehaul.studies.pgbench.bench import Bench
 from framehaul.studies.pgbench.services import Service
-from framehaul.studies.registry import PGBENCH
 
 READ = workloads.Test("cpu", "", 1, 2, 2, 1, True)
 WRITE = workloads.Test("io_write", "", 1, 2, 2, 1, False)
@@ -58,19 +57,17 @@ def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"pgbench_services": "postgresql://u:secret@h/d"}, "PGBENCH_SERVICES: pair 1 is not name=value"),
-        ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is given twice"),
-        ({"pgbench_services": "a=postgresql://u:secret@h:port/d"}, "that of a is not a libpq connection string"),
-        ({"pgbench_services": "default=postgresql://u:secret@h/d"}, "default is the name of a built-in service"),
-        ({}, "services: there is no example 'rds'; known: default, tuned"),
+        ("postgresql://u:secret@h/d", "PGBENCH_SERVICES: pair 1 is not name=value"),
+        ("a=postgresql://h a=postgresql://u:secret@h/d", "a is the name of another service"),
+        ("a=postgresql://u:secret@h:port/d", "that of a is not a libpq connection string"),
+        ("default=postgresql://u:secret@h/d", "default is the name of another service"),
+        ("", "services: there is no example 'rds'; known: default, tuned"),
     ],
 )
-def test_malformed_settings_are_named_without_a_secret(given: dict[str, str], said: str, tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path, **given)  # type: ignore[arg-type]
-    with (
-        pytest.raises((SettingsError, ValueError)) as caught,
-        services.opened(settings, [READ], "" if given else "default rds"),
-    ):
+def test_malformed_settings_are_named_without_a_secret(given: str, said: str, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, pgbench_services=given)
+    wanted = "" if given else "default rds"
+    with pytest.raises((SettingsError, ValueError)) as caught, services.opened(settings, [READ], wanted):
         pass
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -84,12 +81,16 @@ def service(servers: Servers) -> Service:
 
 
 @pytest.fixture
-def opened(service: Service, settings: Settings) -> Iterator[Bench]:
-    made = Bench(service, settings, threading.Event())
-    made.initialise(READ)
-    yield made
-    assert made.clean() is None
+def made(service: Service, settings: Settings) -> Iterator[Bench]:
+    yield (made := Bench(service, settings, threading.Event()))
+    made.clean()
     assert left_on(service) == []
+
+
+@pytest.fixture
+def opened(made: Bench) -> Bench:
+    made.create([READ])
+    return made
 
 
 def left_on(service: Service) -> list[Any]:
@@ -132,60 +133,49 @@ def test_a_wrong_balance_or_a_lost_transaction_or_a_break_is_no_result(
     opened: Bench, service: Service, harm: str, said: str
 ) -> None:
     execute(service, f"SET search_path = {bench.SCHEMA.format(scale=1)}; {harm}")
-    with pytest.raises(BenchError, match=said):
+    with pytest.raises(WrongResultError, match=said):
         opened.check_accounts(1) if "accounts" in harm else opened.run(WRITE)
 
 
 def test_a_schema_is_replaced_when_a_killed_run_left_it_and_stays_when_it_is_not_ours(
-    service: Service, settings: Settings
+    made: Bench, service: Service
 ) -> None:
     schema = bench.SCHEMA.format(scale=1)
     execute(service, f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.pgbench_history (half int)")
-    made = Bench(service, settings, threading.Event())
     with pytest.raises(ServerError, match=f"{schema} exists and is not framehaul's"):
         made.initialise(READ)
-    assert made.clean() is None
+    made.clean()
     assert left_on(service) == [(schema,)]
     execute(service, f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
     made.initialise(READ)
     made.check_accounts(1)
-    assert made.clean() is None
-    assert left_on(service) == []
 
 
-def test_an_interrupt_ends_pgbench_and_leaves_nothing(service: Service, settings: Settings) -> None:
-    stop = threading.Event()
-    made = Bench(service, settings, stop)
-    made.initialise(READ)
-    timer = threading.Timer(0.5, stop.set)
-    timer.start()
+def test_an_interrupt_ends_pgbench(opened: Bench) -> None:
+    threading.Timer(0.5, opened._stop.set).start()
     with pytest.raises(KeyboardInterrupt):
-        made.run(replace(READ, seconds=3600))
+        opened.run(replace(READ, seconds=3600))
     assert not [child for child in psutil.Process().children() if child.name() == "pgbench"]
-    assert made.clean() is None
-    assert left_on(service) == []
 
 
 def test_a_service_that_ignores_the_search_path_is_refused(
-    service: Service, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    made: Bench, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler that drops what it does not know."""
-    made = Bench(service, settings, threading.Event())
     whole = made._conninfo
     monkeypatch.setattr(made, "_conninfo", lambda scale: re.sub(r"options='.*'", "", whole(scale)))
-    with pytest.raises(BenchError, match="does not keep search_path"):
+    with pytest.raises(WrongResultError, match="does not keep search_path"):
         made.initialise(READ)
-    assert made.clean() is None
     assert execute(service, "SELECT relname FROM pg_class WHERE relname LIKE 'pgbench%'") == []
 
 
 def test_a_data_set_that_the_disk_cannot_hold_is_not_begun(
     service: Service, settings: Settings, tmp_path: Path
 ) -> None:
-    made = Bench(replace(service, data=tmp_path), settings, threading.Event())
+    made, large = Bench(replace(service, data=tmp_path), settings, threading.Event()), replace(READ, scale=10**9)
+    made.create([large])
     with pytest.raises(UnavailableError, match=r"scale 1,000,000,000 takes .* GB of disk"):
-        made.initialise(replace(READ, scale=10**9))
-    assert made.clean() is None
+        made.run(large)
 
 
 def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
@@ -193,8 +183,9 @@ def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
 ) -> None:
     monkeypatch.setattr(disks, "CGROUPS", tmp_path)
     (tmp_path / "cgroup.controllers").write_text("cpu io memory")
-    assert disks._rules(disks.Disk("vda", "254:0"), 16_000) == (tmp_path, {"io.max": "254:0 riops=16000 wiops=16000"})
-    assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
+    with disks.limited(os.getpid(), disks.Disk("vda", "254:0"), 16_000):
+        assert [path.read_text() for path in tmp_path.glob("*/io.max")] == ["254:0 riops=16000 wiops=16000"]
+        assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
 
 
 def test_without_cgroups_a_limit_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,9 +218,8 @@ def test_a_study_of_one_service_of_each_kind(
     for row in limited.filter(test="io_write", status="ok").to_dicts():
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
         assert row["disk_iops"] < 6 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
-    metadata = (tmp_path / "results" / "environment.json").read_text()
-    assert json.loads(metadata)["runs"][PGBENCH.notebook]["left"] == []
-    for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
+    for name in ("environment.json", "pgbench.csv"):
+        text = (tmp_path / "results" / name).read_text()
         assert "hidden" not in text
         assert servers.postgres.password not in text
     assert left_on(Service("", "", servers.postgres)) == []
@@ -237,19 +227,18 @@ def test_a_study_of_one_service_of_each_kind(
 
 
 def test_the_limit_is_in_force_and_is_lifted(service: Service) -> None:
-    """Where this machine allows a limit: the server is in the group, and out of it afterwards."""
-    assert service.server is not None
-    assert service.server.process_id is not None
-    before = Path(f"/proc/{service.server.process_id}/cgroup").read_text()
-    with ExitStack() as stack:
+    """Where this machine allows a limit: a process is in a group, which is removed once it has ended."""
+    with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            stack.enter_context(disks.limited(service.server.process_id, service.disk, 1_000))
+            with disks.limited(process.pid, service.disk, 1_000):
+                cgroup = Path(f"/proc/{process.pid}/cgroup").read_text()
+                process.kill()
+                process.wait()
         except UnavailableError as error:
+            process.kill()
             pytest.skip(str(error))
-        for process in psutil.Process(service.server.process_id).children():
-            assert "framehaul-" in Path(f"/proc/{process.pid}/cgroup").read_text()
-    assert Path(f"/proc/{service.server.process_id}/cgroup").read_text().count("framehaul-") == 0
-    assert before.count("framehaul-") == 0
+    assert "framehaul-" in cgroup
+    assert not [*disks.CGROUPS.glob(f"framehaul-{os.getpid()}-*"), *disks.CGROUPS.glob(f"*/framehaul-{os.getpid()}-*")]
 
 
 @pytest.mark.parametrize(("memory_gib", "cores"), [(1, 1), (8, 4), (24, 2), (512, 128)])

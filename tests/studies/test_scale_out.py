@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from framehaul.bench.measure import called, opened
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError, SettingsError, WrongResultError
-from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.registry import SCALE_OUT
@@ -59,10 +59,11 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A database as the tests ask it."""
+    """A database as the tests ask it, and the workers that write and read its table."""
 
     name: Database
-    server: PostgresServer | ClickHouseServer
+    server: Server
+    cluster: Cluster
 
     def target(self) -> moves.Target:
         return study.target_on(self.server, TABLE)
@@ -70,51 +71,44 @@ class Place:
     def technique(self, direction: Direction) -> Technique:
         return study.Task(self.name, direction, 1, 1).technique
 
-    def run(self, query: str) -> str:
-        """The value that a query returns, if it returns one, as text."""
-        if isinstance(self.server, PostgresServer):
-            return "".join(str(row[0]) for row in PostgresTables(self.server).run(query))
-        return ClickHouseTables(self.server).run(query, mutations_sync=2).decode().strip()
+    def write(self, files: list[Partition], technique: Technique | None = None) -> None:
+        moves.write(self.target(), technique or self.technique("write"), files, self.cluster)
 
-    def tables(self) -> set[str]:
-        """Ours that are there, but for the table that readers see and what that is made of."""
+    def read(self, directory: Path, pieces: int = 3, technique: Technique | None = None) -> int:
+        """Reads all of it, and gives the fingerprint of what came."""
+        directory.mkdir()
+        moves.read(self.target(), technique or self.technique("read"), pieces, directory, self.cluster)
+        paths = sorted(directory.glob("*.parquet"))
+        assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
+        return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
+
+    def run(self, query: str) -> list[str]:
+        """The first values of the rows that a query returns, if it returns any, as text."""
         if isinstance(self.server, PostgresServer):
-            found = PostgresTables(self.server).run(
-                "SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_scaled_%' AND relkind IN ('r', 'p', 'v') "
-                "AND NOT relispartition"
-            )
-            return {row[0] for row in found}
-        return set(self.run("SHOW TABLES LIKE 'framehaul_scaled_%'").split())
+            return [str(row[0]) for row in PostgresTables(self.server).run(query)]
+        return ClickHouseTables(self.server).run(query, mutations_sync=2).decode().split()
+
+    def tables(self) -> list[str]:
+        """Ours that are there, but for the table that readers see and what that is made of."""
+        if self.name == "clickhouse":
+            return self.run("SHOW TABLES LIKE 'framehaul_scaled_%'")
+        return self.run("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_scaled_%' AND "
+                        "relkind IN ('r', 'p', 'v') AND NOT relispartition")  # fmt: skip
 
     def count(self) -> int:
-        return int(self.run(f"SELECT count(*) FROM {TABLE.name}"))
+        return int(self.run(f"SELECT count(*) FROM {TABLE.name}")[0])
 
 
 @pytest.fixture(params=DATABASES)
-def place(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
-    found = Place(request.param, servers.postgres if request.param == "postgres" else servers.clickhouse)
+def place(request: pytest.FixtureRequest, servers: Servers, cluster: Cluster) -> Iterator[Place]:
+    found = Place(request.param, servers.of(request.param), cluster)
     yield found
     tables_of(found.server).drop(TABLE)
-    assert found.tables() == set()
+    assert found.tables() == []
 
 
 def sent(files: list[Partition]) -> int:
     return content_fingerprint(*(frame_of(one.path, TABLE) for one in files))
-
-
-def write(place: Place, files: list[Partition], cluster: Cluster, technique: Technique | None = None) -> None:
-    moves.write(place.target(), technique or place.technique("write"), files, cluster)
-
-
-def read(
-    place: Place, directory: Path, cluster: Cluster, pieces: int = 3, technique: Technique | None = None
-) -> int:  # fmt: skip
-    """Reads all of it, and gives the fingerprint of what came."""
-    directory.mkdir()
-    moves.read(place.target(), technique or place.technique("read"), pieces, directory, cluster)
-    paths = sorted(directory.glob("*.parquet"))
-    assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
-    return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
 
 
 def held_once(technique: Technique, directory: Path) -> Technique:
@@ -132,90 +126,69 @@ def held_once(technique: Technique, directory: Path) -> Technique:
     return dataclasses.replace(technique, function=held)
 
 
-def test_there_and_back_and_again(
-    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
+def test_there_and_back_and_again_and_readers_see_what_was_there_or_all_of_it(
+    place: Place, files: list[Partition], others: list[Partition], tmp_path: Path
 ) -> None:
-    for number, data in enumerate((files, others, files)):
-        write(place, data, cluster)
-        assert place.tables() == set()
-        assert read(place, tmp_path / str(number), cluster) == sent(data)
-        assert place.tables() == set()
-    assert read(place, tmp_path / "many", cluster, pieces=7) == sent(data)
-
-
-def test_a_dask_dataframe_has_every_row(place: Place, cluster: Cluster, files: list[Partition]) -> None:
-    write(place, files, cluster)
-    target, technique = place.target(), place.technique("read")
-    try:
-        with target.reading(3) as pieces:
-            frame = dd.from_map(lambda piece: moves.fetch(target, technique, piece).to_pandas(), pieces)
-            found = cluster.client.compute(frame["source_id"].value_counts()).result().to_dict()
-    finally:
-        target.end()
-    whole = pl.concat([frame_of(one.path, TABLE) for one in files])
-    assert found == dict(whole["source_id"].value_counts().iter_rows())
-
-
-def test_readers_see_what_was_there_or_all_of_it(
-    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition]
-) -> None:
-    write(place, others, cluster)
-    seen: set[int] = set()
+    for number, data in enumerate((files, others)):
+        place.write(data)
+        assert place.tables() == []
+        assert place.read(tmp_path / str(number)) == sent(data)
+        assert place.tables() == []
+    seen = {place.count()}
     with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write, place, files, cluster)
+        written = pool.submit(place.write, files)
         while not written.done():
             seen.add(place.count())
         written.result()
-    seen.add(place.count())
-    assert seen == {FEW, ROWS}
+    assert {*seen, place.count()} == {FEW, ROWS}
+    assert place.read(tmp_path / "many", pieces=7) == sent(files)
 
 
-def test_a_read_is_of_one_moment(place: Place, servers: Servers, cluster: Cluster, files: list[Partition]) -> None:
-    write(place, files, cluster)
+def test_a_read_and_a_dask_dataframe_are_of_one_moment(place: Place, files: list[Partition]) -> None:
+    place.write(files)
     target, technique = place.target(), place.technique("read")
     try:
         with target.reading(3) as pieces:
             first = moves.fetch(target, technique, pieces[0])
-            if place.name == "postgres":
-                PostgresTables(servers.postgres).run(f"DELETE FROM {TABLE.name} WHERE metric_1 % 2 = 0")
-            else:
-                place.run(f"ALTER TABLE {TABLE.name} DELETE WHERE metric_1 % 2 = 0")
+            delete = "DELETE FROM {}" if place.name == "postgres" else "ALTER TABLE {} DELETE"
+            place.run(f"{delete.format(TABLE.name)} WHERE metric_1 % 2 = 0")
             rest = [moves.fetch(target, technique, piece) for piece in pieces[1:]]
+            frame = dd.from_map(lambda piece: moves.fetch(target, technique, piece).to_pandas(), pieces)
+            counts = place.cluster.client.compute(frame["source_id"].value_counts()).result().to_dict()
     finally:
         target.end()
     assert place.count() < ROWS
     assert content_fingerprint(first, *rest) == sent(files)
+    whole = pl.concat([frame_of(one.path, TABLE) for one in files])
+    assert counts == dict(whole["source_id"].value_counts().iter_rows())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", ["write", "read"])
 def test_a_worker_that_is_killed_in_a_partition_loses_and_doubles_nothing(
-    place: Place, direction: Direction, cluster: Cluster, files: list[Partition], others: list[Partition],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    write(place, others if direction == "write" else files, cluster)
+    place: Place, direction: Direction, files: list[Partition], others: list[Partition], tmp_path: Path
+) -> None:
+    place.write(others if direction == "write" else files)
     technique = held_once(place.technique(direction), tmp_path)
+    moving: Callable[..., int | None] = (
+        partial(place.write, files) if direction == "write" else partial(place.read, tmp_path / "killed")
+    )
     with ThreadPoolExecutor(1) as pool:
-        if direction == "write":
-            moved: Future[Any] = pool.submit(write, place, files, cluster, technique)
-        else:
-            moved = pool.submit(read, place, tmp_path / "killed", cluster, technique=technique)
+        moved = pool.submit(moving, technique=technique)
         while not (tmp_path / "id").exists() or not (tmp_path / "id").read_text().endswith("\n"):
             assert not moved.done(), moved.result()
             time.sleep(0.05)
         victim = int((tmp_path / "id").read_text())
-        assert victim in cluster.client.run(os.getpid).values()
+        assert victim in place.cluster.client.run(os.getpid).values()
         assert place.count() == (FEW if direction == "write" else ROWS)
         os.kill(victim, signal.SIGKILL)
-        if direction == "read":
-            assert moved.result() == sent(files)
-        moved.result()
+        assert moved.result() == (None if direction == "write" else sent(files))
     assert place.count() == ROWS
-    assert read(place, tmp_path / "after", cluster) == sent(files)
+    assert place.read(tmp_path / "after") == sent(files)
 
 
 def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
-    place: Place, cluster: Cluster, files: list[Partition], tmp_path: Path
+    place: Place, files: list[Partition], tmp_path: Path
 ) -> None:
     """The slow attempt begins before the partition is done by another, and writes on after the swap."""
     target, technique = place.target(), place.technique("write")
@@ -238,47 +211,46 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
         with pytest.raises(Exception, match=r"(?i)exist|terminat|closed|no primary key"):
             late.result()
     assert place.count() == ROWS
-    assert place.tables() == set()
-    assert read(place, tmp_path / "after", cluster) == sent(files)
+    assert place.tables() == []
+    assert place.read(tmp_path / "after") == sent(files)
 
 
 @pytest.mark.parametrize("error", [WrongResultError, KeyboardInterrupt])
 def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
-    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], error: type[BaseException],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    write(place, others, cluster)
+    place: Place, files: list[Partition], others: list[Partition], error: type[BaseException], tmp_path: Path
+) -> None:
+    place.write(others)
     if error is KeyboardInterrupt:
-        cluster.stop.set()
+        place.cluster.stop.set()
     else:
         files = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
-    with pytest.raises(error, match=None if cluster.stop.is_set() else "of partition 3 arrived instead of"):
-        write(place, files, cluster)
-    cluster.stop.clear()
-    assert place.tables() == set()
-    assert read(place, tmp_path / "after", cluster) == sent(others)
+    with pytest.raises(error, match=None if place.cluster.stop.is_set() else "of partition 3 arrived instead of"):
+        place.write(files)
+    place.cluster.stop.clear()
+    assert place.tables() == []
+    assert place.read(tmp_path / "after") == sent(others)
 
 
-def test_a_table_that_is_not_ours_stays(place: Place, cluster: Cluster, files: list[Partition]) -> None:
+def test_a_table_that_is_not_ours_stays(place: Place, files: list[Partition]) -> None:
     key = "" if place.name == "postgres" else " ENGINE = MergeTree ORDER BY mine"
     place.run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
     try:
         with pytest.raises(ServerError, match="framehaul did not make"):
-            write(place, files, cluster)
+            place.write(files)
         assert place.count() == 0
-        assert place.tables() == set()
+        assert place.tables() == []
     finally:
         place.run(f"DROP TABLE {TABLE.name}")
 
 
-def test_no_password_is_told(place: Place, cluster: Cluster, files: list[Partition]) -> None:
+def test_no_password_is_told(place: Place, files: list[Partition]) -> None:
     target = place.target()
     secret = place.server.password
     work = partial(moves.stage, target, place.technique("write"))
     assert secret not in repr(work) + repr(pickle.loads(pickle.dumps(target)))
     with pytest.raises(Exception, match=r"(?i)exist|no metadata"):
-        cluster.map(work, files[:1], "stage-of-no-run")
-    logs = str(cluster.client.get_worker_logs()) + str(cluster.client.get_scheduler_logs())
+        place.cluster.map(work, files[:1], "stage-of-no-run")
+    logs = str(place.cluster.client.get_worker_logs()) + str(place.cluster.client.get_scheduler_logs())
     assert "stage-of-no-run" in logs
     assert secret not in logs
 
@@ -294,23 +266,19 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
         settings = load_settings({"FRAMEHAUL_SCHEDULER": other.scheduler_address}, None)
         with workers.opened(settings, 4) as cluster:
             assert len(cluster.addresses) == 1
-            place = Place("postgres", servers.postgres)
-            write(place, files, cluster)
+            place = Place("postgres", servers.postgres, cluster)
+            place.write(files)
             assert place.count() == ROWS
             tables_of(place.server).drop(TABLE)
 
 
-def test_a_scheduler_that_is_not_there_is_named() -> None:
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="SCHEDULER='here' is not the address"):
         load_settings({"FRAMEHAUL_SCHEDULER": "here"}, None)
+    monkeypatch.setattr(workers, "CONNECT_SECONDS", 1)
     settings = load_settings({"FRAMEHAUL_SCHEDULER": "tcp://127.0.0.1:1"}, None)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"),
-    ):
-        patch.setattr(workers, "CONNECT_SECONDS", 1)
-        with workers.opened(settings, 1):
-            pass
+    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), workers.opened(settings, 1):
+        pass
 
 
 def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,14 +286,6 @@ def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: py
     monkeypatch.setattr("distributed.versions._version_cached", lambda name: "0.0.1" if name == "polars" else "1")
     with pytest.raises(SettingsError, match=r"polars +\| +0\.0\.1"):
         workers.check_workers(cluster.client)
-
-
-@pytest.fixture
-def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a run within this process leaves its results."""
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    return tmp_path
 
 
 @WHOLE
@@ -344,7 +304,11 @@ def test_a_run_measures_every_combination(out: Path) -> None:
     assert passes["rows_per_s"].to_list() == pytest.approx((300 / passes["seconds"]).to_list())
 
 
-def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_every_pass_is_skipped(
+    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = study.run(rows=600, rounds=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
     assert set(found["status"]) == {"skipped"}
@@ -355,8 +319,7 @@ def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "said"), [({"rows": 0}, "ROWS=0"), ({"workers": [1, 0]}, "WORKERS=0"), ({"partitions": ["2"]}, "='2'")]
 )
-def test_parameters_that_make_no_sense_are_named(change: dict[str, Any], said: str, small_run: Path) -> None:
+def test_parameters_that_make_no_sense_are_named(change: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {"rows": 10, "rounds": 1, "warmup": 0, "seed": 1, "workers": [1], "partitions": [1]}
     with pytest.raises(ValueError, match=said):
         study.run(**(given | change))
-    assert not (small_run / "results").exists()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import string
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -17,6 +14,7 @@ from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
+from tests.conftest import run_command
 
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
 PAGES = [PROJECT / "README.md", *DOCS, *sorted(NOTEBOOKS.glob("*.ipynb"))]
@@ -56,14 +54,6 @@ def test_what_a_page_leads_to_is_there(page: Path) -> None:
             assert anchor in anchors("\n".join(texts(target))), link
 
 
-def test_a_link_to_a_heading_is_found_as_it_is_written_on_github() -> None:
-    assert anchors("# A `b_c`: d, e\n```sh\n# no heading\n```\n## pg_parquet\n") == {"a-b_c-d-e", "pg_parquet"}
-
-
-def test_the_front_page_is_short() -> None:
-    assert len(PAGES[0].read_text("utf8").splitlines()) < LONGEST
-
-
 def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
     written = {page.stem for page in DOCS}
     assert {study.notebook for study in studies() if study.name != "explorer"} <= written
@@ -97,7 +87,11 @@ def blocks_of(page: Path) -> dict[str, str]:
     return {match["name"]: match["content"].strip() for match in pages.BLOCK.finditer(page.read_text("utf8"))}
 
 
-def test_the_front_page_has_the_tables_of_the_summary() -> None:
+def test_the_front_page_is_short_and_has_the_tables_of_the_summary_and_figures_of_the_committed_run() -> None:
+    figures = [link for link in LINK.findall(PAGES[0].read_text("utf8")) if link.endswith(".svg")]
+    assert figures
+    assert all(link.startswith("figures/") for link in figures)
+    assert len(PAGES[0].read_text("utf8").splitlines()) < LONGEST
     summary = (PROJECT / "docs" / "05_summary.md").read_text("utf8")
     made = blocks_of(PROJECT / "README.md")
     assert {*made} == {"answer", "which"}
@@ -110,10 +104,8 @@ def test_the_front_page_has_the_tables_of_the_summary() -> None:
 )
 def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(study: Study, tmp_path: Path) -> None:
     (tmp_path / "results").symlink_to(committed.RUN)
-    command = [sys.executable, "-m", "framehaul", "run", f"--notebooks={study.number}", f"--out={tmp_path}"]
-    done = subprocess.run(
-        command, env={**os.environ, "FRAMEHAUL_REUSE": "1"}, capture_output=True, text=True, check=False
-    )
+    arguments = (f"--notebooks={study.number}", f"--out={tmp_path}")
+    done = run_command("run", *arguments, state_dir=tmp_path / "state", FRAMEHAUL_REUSE="1")
     assert done.returncode == 0, done.stderr
     executed = tmp_path / "reports" / f"{study.notebook}.ipynb"
     pages.export_markdown(executed, tmp_path / "page.md")
@@ -122,10 +114,3 @@ def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(study: 
         assert figure.read_text("utf8") == (PROJECT / "figures" / figure.name).read_text("utf8"), figure.name
     for name, content in pages.readme_blocks(executed).items():
         assert blocks_of(PROJECT / "README.md")[name] == content.strip()
-
-
-def test_the_front_page_takes_its_figures_from_the_committed_run() -> None:
-    text = PAGES[0].read_text("utf8")
-    figures = [link for link in LINK.findall(text) if link.endswith(".svg")]
-    assert figures
-    assert all(link.startswith("figures/") for link in figures)

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from framehaul.bench.measure import called, opened
+from framehaul.bench.measure import IN_FRAMES, called, opened
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -23,11 +23,11 @@ from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import CLIENTS, entered, open_adbc_clickhouse
 from tests.conftest import mostly_slow, one_for_each_driver
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
-ROWS = 50
+CONTENT = generator.arrow_table(TABLE, 50, 1)
 AWKWARD = "a b/%d?é'\"&="
 CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
 """Drivers that connect on the clock, within the call that moves rows."""
@@ -36,15 +36,14 @@ CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
 @pytest.fixture(scope="module")
 def source(servers: Servers) -> Iterator[Expected]:
     """What is in `SOURCE` on both servers."""
-    content = generator.arrow_table(TABLE, ROWS, 1)
     both = [tables_of(server) for server in (servers.postgres, servers.clickhouse)]
     for tables in both:
         tables.create(SOURCE)
-        tables.load(SOURCE, content)
-    yield Expected(SOURCE, content)
+        tables.load(SOURCE, CONTENT)
+    yield Expected(SOURCE, CONTENT)
     for tables in both:
-        for table in (TABLE, SOURCE):
-            tables.drop(table)
+        tables.drop(TABLE)
+        tables.drop(SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +57,10 @@ def source(servers: Servers) -> Iterator[Expected]:
 def test_connecting_is_outside_the_clock_unless_it_is_said(
     found: Technique, servers: Servers, source: Expected
 ) -> None:
-    frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
     arguments: tuple[object, ...] = (SOURCE,)
     if found.direction == "write":
         tables_of(servers.of(found.database)).create(TABLE)
-        arguments = (TABLE, SOURCE if found.frame == "none" else frames[found.frame](TABLE, ROWS, 1))
+        arguments = (TABLE, SOURCE if found.frame == "none" else IN_FRAMES[found.frame](CONTENT, TABLE))
 
     async def connections() -> tuple[int, int]:
         """How many were there when the clock started, and how many came while it ran."""
@@ -120,16 +118,16 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(
 
 
 def test_a_database_may_have_any_name(servers: Servers) -> None:
-    async def open_and_close(found: Technique) -> None:
-        async with opened(found, replace(servers.postgres, database=AWKWARD)) as client:
-            assert client is not None
+    async def open_and_close(client: str) -> None:
+        async with entered(CLIENTS[client](replace(servers.postgres, database=AWKWARD))):
+            pass
 
     name = sql.Identifier(AWKWARD)
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
         try:
-            for found in {one.client: one for one in techniques("postgres") if one.family != "pg_parquet"}.values():
-                asyncio.run(open_and_close(found))
+            for client in {one.client for one in techniques("postgres") if one.family != "pg_parquet"}:
+                asyncio.run(open_and_close(client))
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
@@ -142,7 +140,7 @@ def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
-        CLIENTS["adbc_clickhouse"](servers.clickhouse).__enter__()  # type: ignore[union-attr]
+        open_adbc_clickhouse(servers.clickhouse).__enter__()
 
 
 def test_psycopg_runs_in_c() -> None:

@@ -23,6 +23,7 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import lacks
 
+CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0\\")
 # What the matrix shows to be lost somewhere is left to the matrix: no rows, \N and blanks at the edges of text, numbers
 # that pandas keeps as floats beside NULL, NaN beside NULL, -0.0, dates that only one of the servers has.
 VALUES: dict[ColumnType, st.SearchStrategy[Any]] = {
@@ -30,29 +31,22 @@ VALUES: dict[ColumnType, st.SearchStrategy[Any]] = {
     ColumnType.INT32: st.integers(-(2**31), 2**31 - 1),
     ColumnType.INT64: st.integers(-(2**53), 2**53),
     ColumnType.FLOAT64: st.floats(allow_nan=False).filter(lambda value: str(value) != "-0.0"),
-    ColumnType.TEXT: st.text(
-        st.characters(exclude_categories=["Cs"], exclude_characters="\0\\"), min_size=1, max_size=20
-    ).filter(lambda text: text == text.strip()),
+    ColumnType.TEXT: st.text(CHARACTERS, min_size=1, max_size=20).filter(lambda text: text == text.strip()),
     ColumnType.DATE: st.dates(dt.date(1970, 1, 1), dt.date(2149, 6, 6)),
     ColumnType.UUID: st.uuids().map(UUID.__str__),
 }
+
+DECIMALS = st.decimals(-(10**28) + 1, 10**28 - 1, places=10, allow_nan=False)
+MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2262, 1, 1))
+MOMENTS_IN_UTC = st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC))
 
 # Types that some paths do not carry, with the cases of the matrix that tell which do.
 FURTHER: dict[ColumnType, tuple[st.SearchStrategy[Any], tuple[str, ...]]] = {
     ColumnType.BOOL: (st.booleans(), ("bool", "bool: all of them false")),
     ColumnType.BYTES: (st.binary(max_size=20), ("bytes",)),
-    ColumnType.DECIMAL: (
-        st.decimals(-(10**28) + 1, 10**28 - 1, places=10, allow_nan=False),
-        ("decimal: limits of precision and scale",),
-    ),
-    ColumnType.TIMESTAMP: (
-        st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2262, 1, 1)),
-        ("timestamp: microseconds", "timestamp: before 1970"),
-    ),
-    ColumnType.TIMESTAMP_UTC: (
-        st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)),
-        ("timestamp: in UTC", "timestamp: microseconds"),
-    ),
+    ColumnType.DECIMAL: (DECIMALS, ("decimal: limits of precision and scale",)),
+    ColumnType.TIMESTAMP: (MOMENTS, ("timestamp: microseconds", "timestamp: before 1970")),
+    ColumnType.TIMESTAMP_UTC: (MOMENTS_IN_UTC, ("timestamp: in UTC", "timestamp: microseconds")),
 }
 KINDS = VALUES | {kind: values for kind, (values, _) in FURTHER.items()}
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import csv
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from framehaul.bench.measure import IN_FRAMES
 from framehaul.bench.streams import STREAMS
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -23,25 +24,23 @@ from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.source import source
+from framehaul.techniques.streaming import MOVES
 from tests.conftest import call, check_each, lacks
 from tests.second_table import SECOND_TABLE
 
 ROWS = 2000
-TABLES = {"standard": ANALYTICS_METRICS, "second": SECOND_TABLE}
-DATABASES = ("postgres", "clickhouse")
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A table on a server: `table` is for writers, `full` is loaded once for all readers, `frames` is its content."""
+class Loaded(NamedTuple):
+    """A table on a server, for writers, and its content in frames; `none` is a table that is loaded once."""
 
     tables: Tables
     table: Table
-    full: Table
     sent: Expected
     frames: dict[str, Any]
 
@@ -52,19 +51,18 @@ def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
     found = {}
     with ExitStack() as stack:
         for database in DATABASES:
-            tables = tables_of(getattr(servers, database))
+            tables = tables_of(servers.of(database))
             stack.enter_context(tables.kept())
-            for key, table in TABLES.items():
-                full = table.renamed(f"{table.name} full")
-                sent = Expected(table, generator.arrow_table(table, ROWS, 42))
+            for key, table in {"standard": ANALYTICS_METRICS, "second": SECOND_TABLE}.items():
+                full, content = table.renamed(f"{table.name} full"), generator.arrow_table(table, ROWS, 42)
+                sent = Expected(table, content)
                 sent.keep_reference(tables, full)
-                frames = {"polars": generator.polars_frame(table, ROWS, 42),
-                          "pandas": generator.pandas_frame(table, ROWS, 42), "none": full}  # fmt: skip
-                found[database, key] = Loaded(tables, table, full, sent, frames)
+                frames = {kind: convert(content, table) for kind, convert in IN_FRAMES.items()}
+                found[database, key] = Loaded(tables, table, sent, {**frames, "none": full})
         yield found
         for one in found.values():
             one.tables.drop(one.table)
-            one.tables.drop(one.full)
+            one.tables.drop(one.frames["none"])
 
 
 def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
@@ -100,7 +98,7 @@ def test_technique_moves_exactly_what_it_is_given(
         else:
             assert (found.origin, returned) == ("baseline", ROWS)
     else:
-        returned = call_or_skip(found, servers, one.full)
+        returned = call_or_skip(found, servers, one.frames["none"])
         if isinstance(returned, int):
             assert found.origin == "baseline"
             assert returned >= ROWS
@@ -110,18 +108,10 @@ def test_technique_moves_exactly_what_it_is_given(
 
 # Columns go by name: other columns are refused before anything is sent. Two columns of one type are beside each other,
 # so that a mix-up fits; and a name is not ASCII.
-COLUMNS = {
-    "first": (ColumnType.TEXT, ["a1", "a2", "a3"]),
-    "second": (ColumnType.TEXT, ["b1", "b2", "b3"]),
-    "Number": (ColumnType.INT32, [1, 2, 3]),
-    "día": (ColumnType.FLOAT64, [0.1, 0.2, 0.3]),
-}
-CASE = Case(
-    "columns by name",
-    tuple(Column(name, kind) for name, (kind, _) in COLUMNS.items()),
-    tuple(pa.array(values, kind.value.arrow) for kind, values in COLUMNS.values()),
-)
-TABLE, NAMES = CASE.table, CASE.table.column_names
+T = ColumnType
+KINDS = {"id": T.INT64, "first": T.TEXT, "second": T.TEXT, "Number": T.INT32, "día": T.FLOAT64}
+TABLE = Table("columns", tuple(Column(name, kind) for name, kind in KINDS.items()), ("id",))
+CONTENT = generator.arrow_table(TABLE, 3, 1)
 TAKES_A_FRAME = [
     one for one in (*techniques(direction="write"), *STREAMS)
     if one.direction == "write" and one.origin in ("beyond", "baseline", "streamed") and one.frame != "none"
@@ -140,8 +130,8 @@ class Untouched:
     __iter__ = __enter__ = __getitem__ = __call__
 
 
-def write_nowhere(found: Technique, table: Table, frame: object) -> None:
-    done = found.function(Untouched(), table, frame)
+def write_nowhere(found: Technique, frame: object) -> None:
+    done = found.function(Untouched(), TABLE, frame)
     if inspect.isawaitable(done):
         asyncio.run(done)  # type: ignore[arg-type]  # a coroutine
 
@@ -149,40 +139,31 @@ def write_nowhere(found: Technique, table: Table, frame: object) -> None:
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        (["id", "first", "second", "día"], r"table \w+: missing: 'Number'"),
-        ([*NAMES, "fifth"], "not in the table: 'fifth'"),
-        (["id", "first", "second", "NUMBER", "día"], "missing: 'Number'; not in the table: 'NUMBER'"),
-        (["día"], "missing: 'id', 'first', 'second', 'Number'"),
-        ([*NAMES, "first"], "more than once: 'first'"),
-        (["id", "first", "first", *NAMES[3:]], "missing: 'second'; more than once: 'first'"),
+        ("id first second día", r"table \w+: missing: 'Number'"),
+        ("id first second NUMBER día", "missing: 'Number'; not in the table: 'NUMBER'"),
+        ("id first first Number día", "missing: 'second'; more than once: 'first'"),
     ],
 )
-def test_other_columns_are_refused_before_anything_is_sent(columns: list[str], complaint: str) -> None:
-    content = CASE.content()
-    content = pa.table([content[name] if name in NAMES else content["Number"] for name in columns], columns)
+def test_other_columns_are_refused_before_anything_is_sent(columns: str, complaint: str) -> None:
+    names = columns.split()
+    content = pa.table([CONTENT[name if name in KINDS else "Number"] for name in names], names)
 
     def check(found: Technique) -> None:
         frame = {"polars": pl.DataFrame, "pandas": pa.Table.to_pandas, "batches": pa.Table.to_batches}[found.frame]
         batch = r" \(in the batch that begins with row 0\)" if found.frame == "batches" else ""
         with pytest.raises(ValueError, match=f"{complaint}{batch}$"):
-            write_nowhere(found, TABLE, frame(content))
+            write_nowhere(found, frame(content))
 
     # Polars has no column twice.
-    check_each((one for one in TAKES_A_FRAME if len({*columns}) == len(columns) or one.frame != "polars"), check)
+    check_each((one for one in TAKES_A_FRAME if len({*names}) == len(names) or one.frame != "polars"), check)
 
 
-@pytest.mark.parametrize(
-    ("frame", "complaint"),
-    [
-        (pl.LazyFrame(CASE.content()), r"^the frame is lazy: collect\(\) it first$"),
-        ({"id": [1]}, "^a dict is no dataframe: give one of Polars or pandas$"),
-        (None, "^a NoneType is no dataframe"),
-    ],
-)
-def test_what_is_no_dataframe_is_refused_before_anything_is_sent(frame: object, complaint: str) -> None:
+def test_what_is_no_dataframe_is_refused_before_anything_is_sent() -> None:
     def check(found: Technique) -> None:
-        with pytest.raises(TypeError, match=complaint):
-            write_nowhere(found, TABLE, frame)
+        with pytest.raises(TypeError, match=r"^the frame is lazy: collect\(\) it first$"):
+            write_nowhere(found, pl.LazyFrame(CONTENT))
+        with pytest.raises(TypeError, match=r"^a NoneType is no dataframe: give one of Polars or pandas$"):
+            write_nowhere(found, None)
 
     check_each((found for found in TAKES_A_FRAME if found.frame != "batches"), check)
 
@@ -210,9 +191,20 @@ def test_name_says_frame_and_driver_and_matches_the_functions_types() -> None:
         assert (found.driver in DRIVERS, found.family in FAMILIES, found.client in CLIENTS) == (True, True, True)
 
     check_each(techniques(), check)
-    for attribute in ("name", "label"):
-        keys = [(found.database, found.direction, getattr(found, attribute)) for found in techniques()]
-        assert len(set(keys)) == len(keys)
+    labels = [(found.database, found.direction, found.label) for found in techniques()]
+    assert len(set(labels)) == len(labels)
+
+
+def test_the_code_shown_is_the_technique_without_its_registration() -> None:
+    def check(found: Technique) -> None:
+        function, call_of_it = ast.parse(source(found.database, found.direction, [found.name])).body
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        assert (function.name, function.decorator_list) == (found.name, [])
+        assert f"with open_{found.client}(server) as " in ast.unparse(call_of_it)
+
+    check_each([*techniques(), *MOVES], check)
+    with pytest.raises(KeyError, match="polars_pigeon"):
+        source("postgres", "write", ["polars_pigeon"])
 
 
 def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
@@ -223,25 +215,20 @@ def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
     assert sorted(ours) == sorted(rows)
 
 
-def function_called(name: str) -> Callable[[], None]:
-    def function() -> None: ...
-
-    function.__name__, function.__module__ = name, "framehaul.techniques.published.postgres_write"
-    return function
-
-
 @pytest.mark.parametrize(
     ("name", "family", "complaint"),
     [
         ("numpy_asyncpg_copy", "copy_text", "not of the form frame_driver_method"),
-        ("polars_asyncpg", "copy_text", "not of the form frame_driver_method"),
         ("polars_oracle_copy", "copy_text", "not of the form frame_driver_method"),
         ("polars_asyncpg_new", "smoke_signals", "unknown family 'smoke_signals'"),
         ("polars_asyncpg_copy_binary", "copy_binary", "two techniques polars_asyncpg_copy_binary"),
     ],
 )
 def test_bad_registration_is_refused_and_leaves_nothing(name: str, family: str, complaint: str) -> None:
+    def function() -> None: ...
+
+    function.__name__, function.__module__ = name, "framehaul.techniques.published.postgres_write"
     before = techniques()
     with pytest.raises(ValueError, match=complaint):
-        technique(family=family, label="x")(function_called(name))
+        technique(family=family, label="x")(function)
     assert techniques() == before

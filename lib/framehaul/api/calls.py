@@ -12,36 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import polars as pl
 import pyarrow as pa
 
-from framehaul.api.choice import (
-    MODES,
-    Choice,
-    Mode,
-    check_technique,
-    choose_clickhouse_write,
-    choose_postgres_write,
-    technique_function,
-)
-from framehaul.api.create import created, derived_table
-from framehaul.api.lookup import (
-    Relation,
-    Target,
-    clickhouse_result,
-    clickhouse_target,
-    exists,
-    postgres_result,
-    postgres_target,
-)
+from framehaul.api import lookup
+from framehaul.api.choice import Choice, Mode, choose, technique_function
+from framehaul.api.create import Client, Frame, created, derived_table
+from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.objects import nested_array
-from framehaul.data.schema import Column
+from framehaul.data.schema import Column, Table
 from framehaul.errors import FrameError, ServerError, TableError
-from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
+from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
 
 if TYPE_CHECKING:
-    import pandas as pd
     import psycopg
 
 type Address = str | psycopg.Connection[Any] | HttpConnection
@@ -50,8 +34,6 @@ SAME_BLOCKS = {
     "min_insert_block_size_rows": 1_048_576, "min_insert_block_size_bytes": 0, "max_insert_threads": 1,
     "insert_deduplicate": 1,
 }  # fmt: skip
-type Client = psycopg.Connection[Any] | HttpConnection
-type Frame = pl.DataFrame | pd.DataFrame
 Kind = Literal["polars", "pandas", "arrow"]
 
 
@@ -80,10 +62,8 @@ def write(
         with created(client, given, table, create) as name:
             found, relation, choice = _prepared(given, client, name, mode, technique)
             if token and not found.deduplicates:
-                raise TableError(
-                    f"table {found.reference} does not deduplicate: ALTER TABLE {found.reference} MODIFY SETTING "
-                    "non_replicated_deduplication_window = 1000, or use a replicated table"
-                )
+                remedy = f"ALTER TABLE {found.reference} MODIFY SETTING non_replicated_deduplication_window = 1000"
+                raise TableError(f"table {found.reference} does not deduplicate: {remedy}, or use a replicated table")
             _call(client, relation, given, choice, mode, token)
 
 
@@ -93,10 +73,11 @@ def explain(
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
     with _errors(), _connected(target) as client:
         given = as_frame(frame)
-        if not create or exists(client, table):
-            return _prepared(given, client, table, mode, "")[2]
+        if not create or lookup.exists(client, table):
+            return _prepared(given, client, table, mode)[2]
         relation, ddl = derived_table(client, given, table, create)
-        return replace(_choice(given, client, relation, "MergeTree", mode), ddl=ddl)
+        engine = "MergeTree" if isinstance(client, HttpConnection) else ""
+        return replace(choose(given, relation, engine, mode), ddl=ddl)
 
 
 def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
@@ -108,17 +89,15 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
     _check_kind(frame)
     with _errors(), _connected(target) as client, _encoding_kept(target):
         if isinstance(client, HttpConnection):
-            relation = clickhouse_result(client, query)
+            relation = lookup.clickhouse_result(client, query)
             content = _select(client, relation, frame)
         else:
-            relation = postgres_result(client, query)
+            relation = lookup.postgres_result(client, query)
             content = _copy(client, relation, frame, target)
         return _as_kind(content, relation, frame)
 
 
-def read_batches(
-    target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars"
-) -> Iterator[Any]:  # fmt: skip
+def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars") -> Iterator[Any]:
     """Give the result of a query in frames of about so many rows, in bounded memory; raises as `read` does."""
     from framehaul.techniques.streaming import fetch_batches, gathered, select_batches
 
@@ -126,16 +105,17 @@ def read_batches(
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
     with _errors(), _connected(target) as client, contextlib.ExitStack() as stack:
+        batches: Generator[pa.RecordBatch, None, None]
         if isinstance(client, HttpConnection):
-            relation = clickhouse_result(client, query)
-            batches: Generator[pa.RecordBatch, None, None] = select_batches(client, relation)
-        elif isinstance(target, str):
-            relation = postgres_result(client, query)
-            adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
-            batches = fetch_batches((client, adbc), relation)
+            relation = lookup.clickhouse_result(client, query)
+            batches = select_batches(client, relation)
         else:
-            relation = postgres_result(client, query)
-            batches = _cursor_batches(client, relation, rows)
+            relation = lookup.postgres_result(client, query)
+            if isinstance(target, str):
+                adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
+                batches = fetch_batches((client, adbc), relation)
+            else:
+                batches = _cursor_batches(client, relation, rows)
         stack.enter_context(contextlib.closing(batches))
         for content in gathered(batches, rows):
             yield _as_kind(content, relation, frame)
@@ -165,18 +145,14 @@ def _connected(target: Address) -> Iterator[Client]:
     """Open a connection to an address; one that is open is used as it is."""
     if not isinstance(target, str):
         yield target
-        return
-    server = _address(target)
-    with open_psycopg(server) if isinstance(server, PostgresServer) else open_http_client(server) as client:
-        yield client
-
-
-def _address(url: str) -> PostgresServer | ClickHouseServer:
-    if url.startswith(("http://", "https://")):
-        return parse_clickhouse_url(url, None, "target")
-    if url.startswith(("postgresql://", "postgres://")) or "=" in url:
-        return parse_postgres_dsn("target", url)
-    raise TableError("target is no address: give postgresql://... or http(s)://user:password@host:port/database")
+    elif target.startswith(("http://", "https://")):
+        with open_http_client(parse_clickhouse_url(target, None, "target")) as http:
+            yield http
+    elif target.startswith(("postgresql://", "postgres://")) or "=" in target:
+        with open_psycopg(parse_postgres_dsn("target", target)) as connection:
+            yield connection
+    else:
+        raise TableError("target is no address: give postgresql://... or http(s)://user:password@host:port/database")
 
 
 @contextlib.contextmanager
@@ -199,34 +175,25 @@ def _errors() -> Iterator[None]:
 
 
 def _prepared(
-    frame: Frame, client: Client, table: str, mode: Mode, technique: str
-) -> tuple[Target, Relation, Choice]:  # fmt: skip
-    found = clickhouse_target(client, table) if isinstance(client, HttpConnection) else postgres_target(client, table)
+    frame: Frame, client: Client, table: str, mode: Mode, technique: str = ""
+) -> tuple[Target, Table, Choice]:
+    if isinstance(client, HttpConnection):
+        found = lookup.clickhouse_target(client, table)
+    else:
+        found = lookup.postgres_target(client, table)
     relation, columns = found.relation(frame)
     if mode == "upsert" and (absent := {*found.version} - {*relation.column_names}):
-        raise TableError(
-            f"the frame lacks {', '.join(absent)}, by which table {found.reference} chooses the row it keeps"
-        )
-    if technique:
-        check_technique(technique, "clickhouse" if isinstance(client, HttpConnection) else "postgres", mode)
-    choice = _choice(frame, client, relation, found.engine, mode)
-    _check_limits(frame, columns, is_postgres=not isinstance(client, HttpConnection))
-    return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
+        which = f"by which table {found.reference} chooses the row it keeps"
+        raise TableError(f"the frame lacks {', '.join(absent)}, {which}")
+    choice = choose(frame, relation, found.engine, mode, technique)
+    _check_limits(frame, columns)
+    return found, relation, choice
 
 
-def _choice(frame: Frame, client: Client, table: Relation, engine: str, mode: Mode) -> Choice:
-    if mode not in MODES:
-        raise TableError(f"mode={mode!r}: choose from {', '.join(MODES)}")
-    kind = "polars" if isinstance(frame, pl.DataFrame) else "pandas"
-    if isinstance(client, HttpConnection):
-        return choose_clickhouse_write(kind, engine, table, len(frame), mode)
-    return choose_postgres_write(kind, table, len(frame), mode)
-
-
-def _check_limits(frame: Frame, columns: list[ServerColumn], *, is_postgres: bool) -> None:
-    """Raises FrameError, with column and row, for a value that the server would store as another one."""
+def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
+    """Raise FrameError, with column and row, for a value that the server would store as another one."""
     for one in columns:
-        if one.column.types.postgres.startswith("timestamp") and is_postgres:
+        if one.column.types.postgres.startswith("timestamp"):
             _check_zone(frame, one.column)
         if one.limit is None:
             continue
@@ -241,28 +208,30 @@ def _check_zone(frame: Frame, column: Column) -> None:
     """Raise FrameError for moments of a zone in a column without one, and for the reverse."""
     kind: Any = frame.schema[column.name] if isinstance(frame, pl.DataFrame) else frame[column.name].dtype
     kind = getattr(kind, "pyarrow_dtype", kind)
-    if not isinstance(kind, pl.Datetime) and not hasattr(kind, "tz") and str(kind)[:8] not in ("datetime", "timestam"):
-        return
-    zone, wanted = getattr(kind, "time_zone", getattr(kind, "tz", None)), getattr(column.types.arrow, "tz", None)
-    if zone is not None and wanted is None:
-        raise FrameError(f"column {column.name} has the zone {zone}, and the table's timestamp none: remove the zone")
-    if zone is None and wanted is not None:
-        raise FrameError(f"column {column.name} has no zone, and the table's timestamptz needs one: set its zone")
+    if isinstance(kind, pl.Datetime) or hasattr(kind, "tz") or str(kind).startswith("datetime"):
+        zone, wanted = getattr(kind, "time_zone", getattr(kind, "tz", None)), getattr(column.types.arrow, "tz", None)
+        if zone and not wanted:
+            remedy = "take it off, or declare one there"
+            raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
+        if wanted and not zone:
+            raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
 
 
 @contextlib.contextmanager
 def _encoding_kept(target: Address) -> Iterator[None]:
     """Set the encoding of a caller's transaction back: techniques set it to UTF-8 until the transaction ends."""
-    before = "" if isinstance(target, str | HttpConnection) else target.info.parameter_status("client_encoding")
+    if isinstance(target, str | HttpConnection):
+        yield
+        return
+    before = target.info.parameter_status("client_encoding")
     yield
-    if before and not isinstance(target, str | HttpConnection):
-        after = target.info.parameter_status("client_encoding")
-        if after != before and target.info.transaction_status.name == "INTRANS":
-            target.execute(f"SET LOCAL client_encoding = '{before}'")
+    if target.info.parameter_status("client_encoding") != before and target.info.transaction_status.name == "INTRANS":
+        target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
 
 
-def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
+def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
     """Call the technique, within what replaces the rows that are there."""
+    room: Any = contextlib.nullcontext(relation)
     if isinstance(client, HttpConnection):
         from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow
         from framehaul.techniques.prepare import prepare
@@ -272,18 +241,18 @@ def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode
             content = prepare(frame, relation, "clickhouse").combine_chunks()
             insert_arrow(client, relation, content, insert_deduplication_token=token, **SAME_BLOCKS)
             return
-        room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
-    else:
+        room = exchanged(client, relation) if mode == "replace" else room
+    elif mode == "replace":
         from framehaul.techniques.replacing import emptied
 
-        room = emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
+        room = emptied(client, relation)
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(from_pandas(frame, relation), relation, valid=True)
     with room as table:
         technique_function(choice.technique)(client, table, frame)
 
 
-def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Table:
+def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table:
     """Return the rows of a relation of ClickHouse, as Native where its types are decoded here, else as Arrow."""
     from framehaul.codecs.native_format import NOT_DECODED, read_native
     from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, select_arrow
@@ -295,7 +264,7 @@ def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Ta
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
 
 
-def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind, target: Address) -> pa.Table:
+def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, target: Address) -> pa.Table:
     """Return the rows of a relation of PostgreSQL, by binary COPY where its types are decoded here.
 
     Others come by ADBC from an address, and as psycopg's rows from an open connection, whose session and transaction
@@ -326,7 +295,7 @@ def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind, t
 
 
 def _cursor_batches(
-    connection: psycopg.Connection[Any], relation: Relation, rows: int
+    connection: psycopg.Connection[Any], relation: Table, rows: int
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield batches of at most `rows` rows of a relation, or one batch of all rows if `rows` is 0.
 
@@ -348,7 +317,7 @@ def _cursor_batches(
             yield pa.RecordBatch.from_arrays(arrays, schema=relation.arrow_schema)
 
 
-def _as_kind(content: pa.Table, relation: Relation, kind: Kind) -> Any:
+def _as_kind(content: pa.Table, relation: Table, kind: Kind) -> Any:
     """Return the rows as a frame of a kind; in pandas a column without NULL has the plain dtype."""
     if kind == "polars":
         return to_polars(content, relation, valid=True)

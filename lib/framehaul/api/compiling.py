@@ -12,7 +12,7 @@ from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.techniques.beyond.postgres_write import picked, presorted
 from framehaul.techniques.prepare import prepare
 
@@ -25,19 +25,15 @@ def compile_loops() -> None:
     columns = ANALYTICS_METRICS.columns
     nullable = tuple(replace(one, nullable=one.name not in ANALYTICS_METRICS.key) for one in columns)
     for table in (ANALYTICS_METRICS, replace(ANALYTICS_METRICS, columns=nullable)):
-        _move(table)
-
-
-def _move(table: Table) -> None:
-    """Encode rows for both servers and decode them again, in memory."""
-    frame = to_polars(generator.arrow_table(table, ROWS, 1), table)
-    content, order = presorted(frame, table)
-    encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
-    header = encoder.write_header()
-    data = b"".join([header, *map(encoder.write_batch, picked(content, order)), encoder.finish()])
-    blocks = b"".join(part for block in native_blocks(prepare(frame, table, "clickhouse"), table) for part in block)
-    for schema in (None, table.arrow_large_schema):
-        decoder = CopyDecoder(table, schema)
-        decoder.feed(data)
-        decoder.finish()
-        read_native(io.BytesIO(blocks), table, schema)
+        # Rows are encoded for both servers and decoded again, in memory.
+        frame = to_polars(generator.arrow_table(table, ROWS, 1), table)
+        content, order = presorted(frame, table)
+        encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
+        header = encoder.write_header()
+        data = b"".join([header, *map(encoder.write_batch, picked(content, order)), encoder.finish()])
+        blocks = b"".join(part for block in native_blocks(prepare(frame, table, "clickhouse"), table) for part in block)
+        for schema in (None, table.arrow_large_schema):
+            decoder = CopyDecoder(table, schema)
+            decoder.feed(data)
+            decoder.finish()
+            read_native(io.BytesIO(blocks), table, schema)

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
 from framehaul.api.derive import derive
-from framehaul.api.lookup import Relation, clickhouse_name, exists, postgres_name
+from framehaul.api.lookup import clickhouse_name, exists, postgres_name
 from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
 from framehaul.techniques.clients import UTF8, HttpConnection
 
@@ -32,32 +33,24 @@ def unmarked(statement: str) -> str:
     return statement.replace(MARK, "")
 
 
-def derived_table(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> tuple[Relation, str]:
+def derived_table(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> tuple[Table, str]:
     """Return the table for a frame, and its CREATE TABLE; `create` may name the columns of its key.
 
-    A column may be NULL where the frame holds NULL. Raises FrameError for what one of the servers cannot hold, and
-    TableError for a name that is none.
+    Raises FrameError for what one of the servers cannot hold, and TableError for a name that is none.
     """
     content = frame.to_arrow() if isinstance(frame, pl.DataFrame) else pa.Table.from_pandas(frame, preserve_index=False)
     key = [create] if isinstance(create, str) else [*create] if isinstance(create, Sequence) else []
-    derived = derive(content, "created", key).table
-    if isinstance(client, HttpConnection):
-        relation = _named(derived, clickhouse_name(table, client.database))
-        return relation, unmarked(relation.clickhouse_ddl)
-    relation = _named(derived, postgres_name(table))
-    return relation, relation.postgres_ddl
-
-
-def _named(table: Table, reference: str) -> Relation:
-    return Relation(table.name, table.columns, table.key, reference=reference)
+    reference = clickhouse_name(table, client.database) if isinstance(client, HttpConnection) else postgres_name(table)
+    relation = replace(derive(content, "created", key).table, reference=reference)
+    is_postgres = not isinstance(client, HttpConnection)
+    return relation, relation.postgres_ddl if is_postgres else unmarked(relation.clickhouse_ddl)
 
 
 @contextlib.contextmanager
 def created(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> Iterator[str]:
-    """Create a table that is missing, and yield the name of the table to fill; without `create` do nothing.
+    """Create a table that is missing, and yield the name of the table to fill; it is gone again if the block fails.
 
-    The table is there at the end of the block, and not if the block fails. ClickHouse fills it under another name, so
-    that nobody else's rows are in it.
+    ClickHouse fills it under another name, so that nobody else's rows are in it.
     """
     if not create or exists(client, table):
         yield table

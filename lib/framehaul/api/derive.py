@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -13,37 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.api.types import POLARS_DIGITS
-from framehaul.data.documents import check_document, document, first_refused
+from framehaul.data import schema
+from framehaul.data.documents import TEXTS, check_document, document, first_refused
 from framehaul.data.frames import UNITS_PER_DAY
-from framehaul.data.schema import (
-    DATE32,
-    POSTGRES_NAME_BYTES,
-    Column,
-    ColumnType,
-    Table,
-    TimeUnit,
-    Types,
-    decimal_types,
-    enum_types,
-    fixed_list_types,
-    fixed_types,
-    kind_of,
-    list_types,
-    map_types,
-    nested_list_types,
-    struct_types,
-    timestamp_types,
-    wide_decimal_types,
-)
+from framehaul.data.schema import DATE32, POSTGRES_NAME_BYTES, Column, Table, TimeUnit, Types
+from framehaul.data.schema import ColumnType as T
 from framehaul.data.unwrapping import is_list, unwrapped, with_plain_dictionaries
 from framehaul.errors import FrameError
-from framehaul.techniques.prepare import (
-    DATES,
-    FIRST_MOMENT,
-    LAST_MOMENT,
-    NULL_IS,
-    check_for_clickhouse,
-)
+from framehaul.techniques.prepare import DATES, FIRST_MOMENT, LAST_MOMENT, NULL_IS, check_for_clickhouse
 from framehaul.techniques.upsert.rows import as_compared
 
 MOST_COLUMNS = 1600
@@ -56,35 +33,30 @@ The first number is ClickHouse's own advice: https://clickhouse.com/docs/sql-ref
 """
 MOST_OF_ENUM = 2**15 - 1
 """The largest number of texts in ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
-TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 ZONES = zoneinfo.available_timezones()
 """Names of time zones, which ClickHouse has as well."""
 
-type Choice = tuple[ColumnType, Types | None, str]
+type Choice = tuple[T, Types | None, str]
 """The kind of a column, its exact types where they differ from those of the kind, and a note for the reader."""
 
 CHECKED = "PostgreSQL has no unsigned integers: a wider type, checked"
-PLAIN: dict[pa.DataType, tuple[ColumnType, str]] = {
-    kind.value.arrow: (kind, "")
-    for kind in (
-        ColumnType.BOOL, ColumnType.INT16, ColumnType.INT32, ColumnType.INT64, ColumnType.FLOAT32, ColumnType.FLOAT64,
-        ColumnType.TEXT, ColumnType.BYTES,
-    )
-} | {
-    kind.value.arrow: (kind, CHECKED)
-    for kind in (ColumnType.UINT8, ColumnType.UINT16, ColumnType.UINT32, ColumnType.UINT64)
-} | {
-    pa.int8(): (ColumnType.INT16, "PostgreSQL has no integer of 8 bits: carried in 16"),
-    pa.float16(): (ColumnType.FLOAT32, "neither server has floats of 16 bits: carried in 32"),
-    pa.null(): (ColumnType.TEXT, "holds nothing but NULL and has no type: carried as text"),
-}  # fmt: skip
-IN_NESTED = "numbers, booleans, text, dates, and timestamps in structs, lists and maps are, with text and whole "\
-    "numbers as keys, and UUIDs, times and bytes in lists of nothing else: cast what else is in it to text (Polars: "\
-    "`bin.encode('hex')`), or make a column of each field (`unnest`) or a row of each element (`explode`)"  # fmt: skip
+SIZED = "PostgreSQL's bytes have no fixed size: checked"
+PLAIN: dict[pa.DataType, tuple[T, str]] = {
+    **{kind.value.arrow: (kind, CHECKED) for kind in (T.UINT8, T.UINT16, T.UINT32, T.UINT64)},
+    **{kind.value.arrow: (kind, "") for kind in (T.BOOL, T.INT16, T.INT32, T.INT64, T.FLOAT32, T.FLOAT64)},
+    **{kind.value.arrow: (kind, "") for kind in (T.TEXT, T.BYTES)},
+    pa.int8(): (T.INT16, "PostgreSQL has no integer of 8 bits: carried in 16"),
+    pa.float16(): (T.FLOAT32, "neither server has floats of 16 bits: carried in 32"),
+    pa.null(): (T.TEXT, "holds nothing but NULL and has no type: carried as text"),
+}
+IN_NESTED = (
+    "numbers, booleans, text, dates, and timestamps in structs, lists and maps are, with text and whole numbers as "
+    "keys, and UUIDs, times and bytes in lists of nothing else: cast what else is in it to text (Polars: "
+    "`bin.encode('hex')`), or make a column of each field (`unnest`) or a row of each element (`explode`)"
+)
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(NamedTuple):
     """A column, its Arrow type in the file, and notes on how it is carried."""
 
     column: Column
@@ -117,30 +89,27 @@ def derive(content: pa.Table, name: str, key: Sequence[str] = (), sort: Sequence
     table = Table(name, tuple(mapping.column for mapping in mappings), tuple(key), sort=tuple(sort) or None)
     rows = pa.Table.from_arrays(list(carried), schema=table.arrow_schema)
     _check_key(table, rows)
-    notes = ["A column may be NULL where it holds one in the rows that were read."]
-    if not key:
-        notes.append("Without a key PostgreSQL's table has no primary key, and ClickHouse's no order but that of "
-                     "columns to sort by. Techniques about the order of a key are skipped.")  # fmt: skip
-    return Derived(table, rows, mappings, tuple(notes))
+    notes = (
+        "A column may be NULL where it holds one in the rows that were read.",
+        "Without a key PostgreSQL's table has no primary key, and ClickHouse's no order but that of columns to sort "
+        "by. Techniques about the order of a key are skipped.",
+    )
+    return Derived(table, rows, mappings, notes[:1] if key else notes)
 
 
 def _check_names(names: list[str]) -> None:
     if not names:
         raise FrameError("the frame has no columns")
     if len(names) > MOST_COLUMNS:
-        raise FrameError(
-            f"the frame has {len(names):,} columns, and a table in PostgreSQL at most {MOST_COLUMNS:,}: split it"
-        )
+        raise FrameError(f"the frame has {len(names):,} columns, and PostgreSQL's tables {MOST_COLUMNS:,}: split it")
     for at, name in enumerate(names, 1):
         if not name or "\0" in name:
             raise FrameError(f"column {at} has {'a NUL character in its' if name else 'no'} name: rename it")
         if names.count(name) > 1:
             raise FrameError(f"{names.count(name)} columns are called {name!r}: rename all but one")
-        if len(name.encode()) > POSTGRES_NAME_BYTES:
-            raise FrameError(
-                f"the name of column {name[:30]!r}... has {len(name.encode())} bytes, and PostgreSQL keeps "
-                f"{POSTGRES_NAME_BYTES}: shorten it"
-            )
+        if (size := len(name.encode())) > POSTGRES_NAME_BYTES:
+            kept = f"and PostgreSQL keeps {POSTGRES_NAME_BYTES}: shorten it"
+            raise FrameError(f"the name of column {name[:30]!r}... has {size} bytes, {kept}")
         if name in SYSTEM_COLUMNS:
             raise FrameError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
@@ -149,26 +118,21 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
     """Return a column of the table and its values in the type of that column; raises FrameError."""
     arrow = values.type
     try:
-        plain = unwrapped(values)
-        (kind, exactly, note), plain = _choose(values, plain)
+        (kind, exactly, note), plain = _choose(values)
         column = Column(name, kind, plain.null_count > 0, exactly=exactly)
         carried = plain.cast(column.types.arrow)
         if kind in NULL_IS:
             check_for_clickhouse(pa.table({name: carried}), Table("it", (column,), ()))
-        texts = pc.list_flatten(carried) if is_list(carried.type) else carried
-        if texts.type == pa.string():
-            _check_text(texts)
+        _check_text(pc.list_flatten(carried) if is_list(carried.type) else carried)
     except pa.ArrowException as error:
-        raise FrameError(
-            f"column {name} ({arrow}) holds what is not carried: {error}. Cast it to text, or moments and times to "
-            "numbers, or leave it out"
-        ) from error
+        remedy = "Cast it to text, or moments and times to numbers, or leave it out"
+        raise FrameError(f"column {name} ({arrow}) holds what is not carried: {error}. {remedy}") from error
     except ValueError as error:
         raise FrameError(f"column {name} ({arrow}) {str(error).removeprefix(f'column {name} ')}") from error
     notes = [note] if note else []
-    if pa.types.is_dictionary(arrow) and kind is not ColumnType.ENUM:
+    if pa.types.is_dictionary(arrow) and kind is not T.ENUM:
         notes.append("a dictionary (categorical): carried as its values")
-    if kind is ColumnType.TEXT:
+    if kind is T.TEXT:
         distinct = pc.count_distinct(carried).as_py()
         if 0 < distinct <= MOST_DISTINCT and distinct * REPEATED <= len(carried):
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
@@ -177,47 +141,43 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
 
 
 def _check_text(texts: pa.ChunkedArray) -> None:
-    if pc.any(pc.match_substring(texts, "\0")).as_py():
-        raise ValueError(
-            "holds NUL characters, which PostgreSQL's text cannot: make the column binary, or take them out"
-        )
+    if texts.type == pa.string() and pc.any(pc.match_substring(texts, "\0")).as_py():
+        remedy = "make the column binary, or take them out"
+        raise ValueError(f"holds NUL characters, which PostgreSQL's text cannot: {remedy}")
 
 
-def _choose(values: pa.ChunkedArray, plain: pa.ChunkedArray) -> tuple[Choice, pa.ChunkedArray]:
-    """Choose the kind of a column from its Arrow type and its values, and return both; raises ValueError."""
-    kind = values.type
+def _choose(values: pa.ChunkedArray) -> tuple[Choice, pa.ChunkedArray]:
+    """Choose the kind of a column, and return it with the plain values; raises ValueError."""
+    kind, plain = values.type, unwrapped(values)
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     if inner == pa.uuid():
-        return (ColumnType.UUID, None, "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"), plain
+        return (T.UUID, None, "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"), plain
     if isinstance(inner, pa.JsonType):
         _check_documents(plain.to_pylist(), check_document)
-        return (ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"), plain
+        return (T.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"), plain
     if pa.types.is_dictionary(kind) and kind.ordered and inner in TEXTS:
         return _enum(values), plain
     if is_list(kind) and kind.value_type == pa.uuid():
-        return _list_of(ColumnType.UUID.value, kind), plain
+        return _list_of(T.UUID.value, kind), plain
     if plain.type in PLAIN:
         of, note = PLAIN[plain.type]
         return (of, None, note), plain
     for fits, rule in RULES:
         if fits(plain.type):
             found = rule(plain)
-            return found, _digits(plain) if found[0] is ColumnType.WIDE_DECIMAL else plain
+            if found[0] is T.WIDE_DECIMAL:  # as text, without exponents
+                digits = [None if value is None else f"{value:f}" for value in plain.to_pylist()]
+                plain = pa.chunked_array([digits], pa.string())
+            return found, plain
     remedy = IN_NESTED if pa.types.is_nested(kind) else "cast it to text or numbers"
     raise ValueError(f"is of a type that is not carried: {remedy}, or leave the column out")
 
 
-def _digits(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals as text, without exponents."""
-    return pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]], pa.string())
-
-
 def _check_documents(values: Iterable[Any], check: Callable[[Any], object]) -> None:
     if found := first_refused(values, check):
-        raise ValueError(
-            f"holds in row {found[0]:,} what PostgreSQL's jsonb does not take as it is: make it text, or change it "
-            f"({found[1]})"
-        ) from found[1]
+        row, error = found
+        remedy = f"make it text, or change it ({error})"
+        raise ValueError(f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: {remedy}") from error
 
 
 def _enum(values: pa.ChunkedArray) -> Choice:
@@ -226,19 +186,17 @@ def _enum(values: pa.ChunkedArray) -> Choice:
     texts = parts[0].dictionary.to_pylist() if parts else []
     note = f"an enum of {len(texts):,} texts"
     if 0 < len(texts) <= MOST_OF_ENUM and len({*texts} - {None}) == len(texts) and "\0" not in "".join(texts):
-        return ColumnType.ENUM, enum_types(*texts), note
-    return ColumnType.TEXT, None, f"{note}, which one of the servers cannot hold: carried as text"
+        return T.ENUM, schema.enum_types(*texts), note
+    return T.TEXT, None, f"{note}, which one of the servers cannot hold: carried as text"
 
 
 def _date(values: pa.ChunkedArray) -> Choice:
-    first, last, _ = DATES["Date"]
     try:
-        _check_range(values, "D", first, last)
+        _check_range(values, "D", *DATES["Date"][:2])
     except ValueError:
-        first, last, _ = DATES["Date32"]
-        _check_range(values, "D", first, last)
-        return ColumnType.DATE, DATE32, ""
-    return ColumnType.DATE, None, ""
+        _check_range(values, "D", *DATES["Date32"][:2])
+        return T.DATE, DATE32, ""
+    return T.DATE, None, ""
 
 
 def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> None:
@@ -246,10 +204,8 @@ def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> N
     ends = pc.min_max(values.cast(pa.int32() if unit == "D" else pa.int64())).as_py().values()
     least, most = (np.datetime64(end or 0, unit) for end in ends)
     if least < np.datetime64(first, unit) or np.datetime64(last, unit) < most:
-        raise ValueError(
-            f"holds values from {least} to {most}, and ClickHouse has {first} to {last}: make the column text, or "
-            "replace those outside by NULL"
-        )
+        remedy = "make the column text, or replace those outside by NULL"
+        raise ValueError(f"holds values from {least} to {most}, and ClickHouse has {first} to {last}: {remedy}")
 
 
 def _timestamp(values: pa.ChunkedArray) -> Choice:
@@ -265,15 +221,14 @@ def _timestamp(values: pa.ChunkedArray) -> Choice:
     elif zone:
         notes.append("PostgreSQL keeps the moment, and not the zone")
     types = _moments(values.type)
-    kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
-    kind = ColumnType.TIMESTAMP_NS if unit == "ns" else kind
+    kind = T.TIMESTAMP_NS if unit == "ns" else T.TIMESTAMP_UTC if zone else T.TIMESTAMP
     return kind, None if types == kind.value else types, "; ".join(notes)
 
 
 def _moments(kind: pa.DataType) -> Types:
     """Return the types of a timestamp: Polars has no seconds, and both servers take zones by name only."""
     zone = "UTC" if kind.tz and kind.tz not in ZONES else kind.tz
-    return timestamp_types(cast("TimeUnit", "ms" if kind.unit == "s" else kind.unit), zone)
+    return schema.timestamp_types(cast("TimeUnit", "ms" if kind.unit == "s" else kind.unit), zone)
 
 
 def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -283,10 +238,8 @@ def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
     except pa.ArrowInvalid as error:
         if values.type.unit != "ns":
             raise
-        raise ValueError(
-            "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to int64), "
-            "or round it (Polars: `dt.cast_time_unit('us')`)"
-        ) from error
+        remedy = "make it a number, which keeps them (cast to int64), or round it (Polars: `dt.cast_time_unit('us')`)"
+        raise ValueError(f"holds nanoseconds, and PostgreSQL has microseconds: {remedy}") from error
 
 
 def _check_times(values: pa.ChunkedArray) -> None:
@@ -299,9 +252,9 @@ def _check_times(values: pa.ChunkedArray) -> None:
 def _time_or_duration(values: pa.ChunkedArray) -> Choice:
     if pa.types.is_time(values.type):
         _check_times(values)
-        return ColumnType.TIME, None, ""
+        return T.TIME, None, ""
     _microseconds(values, pa.duration("us"))
-    return ColumnType.DURATION, None, ""
+    return T.DURATION, None, ""
 
 
 def _decimal(values: pa.ChunkedArray) -> Choice:
@@ -309,16 +262,9 @@ def _decimal(values: pa.ChunkedArray) -> Choice:
     if not 0 <= scale <= precision:
         raise ValueError("has a scale that no decimal has on the servers: cast it to another decimal")
     if precision <= POLARS_DIGITS:
-        return ColumnType.DECIMAL, decimal_types(precision, scale), ""
+        return T.DECIMAL, schema.decimal_types(precision, scale), ""
     note = "text in a frame: Polars has 38 digits, pandas more only in Arrow's"
-    return ColumnType.WIDE_DECIMAL, wide_decimal_types(precision, scale), note
-
-
-def _fixed_bytes(values: pa.ChunkedArray) -> Choice:
-    size = values.type.byte_width
-    if not size:
-        return ColumnType.BYTES, None, "bytes of no size are a fixed size that ClickHouse does not have"
-    return ColumnType.FIXED_BYTES, fixed_types(size), "PostgreSQL's bytes have no fixed size: checked"
+    return T.WIDE_DECIMAL, schema.wide_decimal_types(precision, scale), note
 
 
 def _list(values: pa.ChunkedArray) -> Choice:
@@ -331,8 +277,8 @@ def _list_of(element: Types, kind: pa.DataType) -> Choice:
     """Choose a list of these elements for Arrow's type `kind`, of a fixed size or of any."""
     if pa.types.is_fixed_size_list(kind) and kind.list_size:
         note = "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
-        return ColumnType.FIXED_LIST, fixed_list_types(element, kind.list_size), note
-    return ColumnType.LIST, list_types(element), "Python's lists in pandas: numpy's arrays have no NULL"
+        return T.FIXED_LIST, schema.fixed_list_types(element, kind.list_size), note
+    return T.LIST, schema.list_types(element), "Python's lists in pandas: numpy's arrays have no NULL"
 
 
 def _element_types(kind: pa.DataType) -> Types | None:
@@ -340,9 +286,9 @@ def _element_types(kind: pa.DataType) -> Types | None:
     if not is_list(kind) or pa.types.is_nested(kind.value_type):
         return None
     if pa.types.is_time(kind.value_type):
-        return ColumnType.TIME.value
+        return T.TIME.value
     if "binary" in str(kind.value_type):  # of any size, a fixed one, or views
-        return ColumnType.BYTES.value
+        return T.BYTES.value
     return types_inside(kind.value_type)
 
 
@@ -351,7 +297,7 @@ def _nested(values: pa.ChunkedArray) -> Choice:
     types = cast("Types", types_inside(values.type))
     _check_documents(values.cast(types.arrow), document)
     in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
-    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
+    return schema.kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
 def types_inside(kind: pa.DataType) -> Types | None:
@@ -361,25 +307,24 @@ def types_inside(kind: pa.DataType) -> Types | None:
     if pa.types.is_map(kind):
         key, item = types_inside(kind.key_type), types_inside(kind.item_type)
         whole = kind.key_type in TEXTS or pa.types.is_integer(kind.key_type)
-        return map_types(key, item) if whole and key and item else None
+        return schema.map_types(key, item) if whole and key and item else None
     if pa.types.is_struct(kind):
-        fields = {kind.field(at).name: types_inside(kind.field(at).type) for at in range(kind.num_fields)}
-        named = {name: types for name, types in fields.items() if types and name}
-        return struct_types(named) if 0 < len(named) == kind.num_fields else None
+        named = {field.name: types for field in kind if (types := types_inside(field.type)) and field.name}
+        return schema.struct_types(named) if 0 < len(named) == kind.num_fields else None
     if is_list(kind):
         inner = types_inside(kind.value_type)
-        make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
+        make = schema.nested_list_types if pa.types.is_nested(kind.value_type) else schema.list_types
         return make(inner) if inner else None
     return _scalar_inside(kind)
 
 
 def _scalar_inside(kind: pa.DataType) -> Types | None:
     if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= POLARS_DIGITS:
-        return decimal_types(kind.precision, kind.scale)
+        return schema.decimal_types(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
         return _moments(pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind)
     if kind in TEXTS or isinstance(kind, pa.JsonType):
-        return ColumnType.TEXT.value
+        return T.TEXT.value
     if kind == pa.date32():
         return DATE32
     return PLAIN[kind][0].value if kind in PLAIN and kind != pa.binary() else None
@@ -390,7 +335,7 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Ch
     (pa.types.is_timestamp, _timestamp),
     (lambda kind: pa.types.is_time(kind) or pa.types.is_duration(kind), _time_or_duration),
     (pa.types.is_decimal, _decimal),
-    (pa.types.is_fixed_size_binary, _fixed_bytes),
+    (pa.types.is_fixed_size_binary, lambda found: (T.FIXED_BYTES, schema.fixed_types(found.type.byte_width), SIZED)),
     (lambda kind: _element_types(kind) is not None, _list),
     (lambda kind: pa.types.is_nested(kind) and types_inside(kind) is not None, _nested),
 )
@@ -405,11 +350,11 @@ def _check_key(table: Table, content: pa.Table) -> None:
             kind = next(column for column in table.columns if column.name == name)
             if kind.type in NULL_IS:
                 raise FrameError(f"{said} is {kind.types.clickhouse}, by which ClickHouse does not sort: leave it out")
-            missing = pl.Series(values=content.column(name)).is_null()
-            if missing.any():
+            if count := content.column(name).null_count:
+                first = pc.index(content.column(name).is_null(), True).as_py()
+                nulls = f"{count:,} NULL{'s' * (count > 1)}, the first in row {first:,}"
                 raise FrameError(
-                    f"{said} holds {missing.sum():,} NULL{'s' * (missing.sum() > 1)}, the first in row "
-                    f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
+                    f"{said} holds {nulls}, which neither a key nor an order may: leave it out, or fill them"
                 )
     if not table.key:
         return
@@ -418,8 +363,6 @@ def _check_key(table: Table, content: pa.Table) -> None:
     if not repeated.is_empty():
         first = repeated.row(0, named=True)
         times = keys.join(repeated.head(1), on=list(table.key), how="semi").height
-        shown = ", ".join(f"{name} = {value}" for name, value in first.items())
-        raise FrameError(
-            f"key {', '.join(table.key)} is not unique: {repeated.unique().height:,} of its values repeat, first "
-            f"{shown} ({times} times). Add a column to it, or sort by it instead"
-        )
+        shown = f"{', '.join(f'{name} = {value}' for name, value in first.items())} ({times} times)"
+        said = f"key {', '.join(table.key)} is not unique: {repeated.unique().height:,} of its values repeat"
+        raise FrameError(f"{said}, first {shown}. Add a column to it, or sort by it instead")

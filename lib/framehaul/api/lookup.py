@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeIs
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import polars.selectors as cs
@@ -16,16 +16,9 @@ from psycopg.rows import tuple_row
 
 from framehaul.api.derive import IN_NESTED, types_inside
 from framehaul.api.types import ServerColumn, arguments, clickhouse_column, postgres_column
-from framehaul.data.schema import (
-    Column,
-    ColumnType,
-    Table,
-    kind_of,
-    nested_list_types,
-    quote_clickhouse,
-    quote_clickhouse_text,
-    quote_postgres,
-)
+from framehaul.data import schema
+from framehaul.data.frames import listed
+from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.data.unwrapping import is_list
 from framehaul.errors import TableError
 from framehaul.techniques.clients import UTF8, HttpConnection
@@ -33,31 +26,6 @@ from framehaul.techniques.clients import UTF8, HttpConnection
 if TYPE_CHECKING:
     import pandas as pd
     import psycopg
-
-
-@dataclass(frozen=True)
-class Relation(Table):
-    """A table that statements name by `reference`: with its schema, as a query, or as the server resolves it."""
-
-    reference: str = ""
-
-    @property
-    def postgres_name(self) -> str:
-        """The name or the subquery in a statement of PostgreSQL."""
-        return self.reference
-
-    @property
-    def clickhouse_name(self) -> str:
-        """The name or the subquery in a statement of ClickHouse."""
-        return self.reference
-
-    def renamed(self, name: str) -> Relation:
-        """Return the same table under another name, in the same database."""
-        if not self.reference.startswith("`"):  # temporary tables of PostgreSQL have no schema that could be named
-            return replace(self, name=name, reference=quote_postgres(name))
-        database = re.match(r"`(?:[^`\\]|\\.)+`", self.reference)
-        assert database is not None
-        return replace(self, name=name, reference=f"{database[0]}.{quote_clickhouse(name)}")
 
 
 @dataclass(frozen=True)
@@ -78,7 +46,7 @@ class Declared:
         """
         if self.labels is None:
             element = sent.value_type if sent is not None and is_list(sent) else sent
-            return clickhouse_column(self.name, self.kind, binary=_is_binary(element))
+            return clickhouse_column(self.name, self.kind, binary="binary" in str(element))
         if self.kind == "numeric" and sent is not None and pa.types.is_decimal(sent):
             return postgres_column(self.name, f"numeric({sent.precision},{sent.scale})", nullable=self.nullable)
         if self.kind == "jsonb" and sent is not None and pa.types.is_nested(sent):
@@ -86,8 +54,8 @@ class Declared:
             if types is None:
                 raise TableError(f"column {self.name} ({sent}) is not carried as jsonb: {IN_NESTED}")
             if types.element and types.postgres != "jsonb":  # a list of scalars, which is an array elsewhere
-                types = nested_list_types(types.element)
-            return ServerColumn(Column(self.name, kind_of(types), self.nullable, exactly=types))
+                types = schema.nested_list_types(types.element)
+            return ServerColumn(Column(self.name, schema.kind_of(types), self.nullable, exactly=types))
         return postgres_column(self.name, self.kind, nullable=self.nullable, labels=self.labels)
 
 
@@ -103,57 +71,48 @@ class Target:
     """Columns that the server fills, and no write may name."""
     key: tuple[str, ...]
     partition: str = ""
-    """ClickHouse's expression for partitions."""
+    """ClickHouse's expression for partitions; it and those below are empty for PostgreSQL."""
     engine: str = ""
-    """ClickHouse's engine; empty for PostgreSQL."""
     deduplicates: bool = False
     """Whether ClickHouse drops a block that it has had before."""
     version: tuple[str, ...] = ()
     """The columns of a ReplacingMergeTree that decide which row of a key it keeps."""
 
-    def relation(self, frame: pl.DataFrame | pd.DataFrame) -> tuple[Relation, list[ServerColumn]]:
+    def relation(self, frame: pl.DataFrame | pd.DataFrame) -> tuple[Table, list[ServerColumn]]:
         """Return the table with the columns of a frame, in their order.
 
         Raises TableError for a column that the table lacks or computes, for one that it needs, and for a type that is
         not supported.
         """
         names = [str(name) for name in frame.columns]
-        problems: dict[str, list[str]] = {
+        problems = {
             "in the frame more than once": sorted({name for name in names if names.count(name) > 1}),
             "not in the table": [name for name in names if name not in self.columns and name not in self.computed],
             "computed by the server": [name for name in names if name in self.computed],
             "needed by the table": [name for name in self.columns if name in self.required and name not in names],
         }
-        if any(problems.values()):
-            said = "; ".join(f"{what}: {', '.join(map(repr, found))}" for what, found in problems.items() if found)
+        if said := listed(problems):
             raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
-        documents = {name for name in names if self.columns[name].kind == "jsonb"}
-        special = _special_types(frame, documents)
-        columns = [self.columns[name].column(special.get(name)) for name in names]
+        sent = _sent_types(frame, {name for name in names if self.columns[name].kind == "jsonb"})
+        columns = [self.columns[name].column(sent.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
         days = {one.column.name for one in columns if one.column.type is ColumnType.DATE}
         by_month = month[1] if month and month[1] in days else None
         name = self.reference.rpartition(".")[2].strip('"`')
-        relation = Relation(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
+        relation = Table(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
         return relation, columns
 
 
-def _special_types(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the Arrow types of columns that are bytes, decimals or nested.
+def _sent_types(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType | None]:
+    """Return the Arrow types of columns that are bytes, decimals or nested; others may have none.
 
     Objects of pandas have the type of their values, which is looked for in columns for `documents` alone.
     """
-    if _is_polars(frame):
-        schema = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow().schema
-        kinds = {field.name: field.type for field in schema}
-    else:
-        kinds = {name: kind for name in frame.columns if (kind := _pandas_type(frame[name], name in documents))}
-    return {
-        name: kind
-        for name, kind in kinds.items()
-        if _is_binary(kind) or pa.types.is_nested(kind) or pa.types.is_decimal(kind)
-    }
+    if isinstance(frame, pl.DataFrame):
+        special = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow()
+        return dict(zip(special.column_names, special.schema.types, strict=True))
+    return {name: _pandas_type(frame[name], name in documents) for name in frame.columns}
 
 
 def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:
@@ -174,14 +133,6 @@ def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | Non
         return pa.array(values, from_pandas=True).type
     except pa.ArrowException as error:
         raise TableError(f"column {values.name} is of no one type: {error}; give it a dtype of Arrow") from error
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return "binary" in str(kind)
-
-
-def _is_polars(frame: object) -> TypeIs[pl.DataFrame]:
-    return isinstance(frame, pl.DataFrame)
 
 
 POSTGRES_TABLE = """
@@ -242,12 +193,12 @@ def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool
     return found != (None,)
 
 
-def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation:
+def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
     """Return the result of a query as a relation that can be read.
 
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
     """
-    source = _subquery(query)
+    source = f"{_subquery(query)} AS framehaul_query"
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(UTF8)
         cursor.execute(f"SELECT * FROM {source} LIMIT 0".encode())
@@ -262,21 +213,22 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Relation
         for name, (kind, labels) in zip(names, kinds, strict=True)
     ]
     if any(one.select != "{0}" for one in columns):
-        selected = (
-            f"{one.select.format(quote_postgres(one.column.name))} AS {quote_postgres(one.column.name)}"
-            for one in columns
-        )
-        source = _subquery(f"SELECT {', '.join(selected)} FROM {source}")
-    return Relation("query", tuple(one.column for one in columns), (), reference=source)
+        source = f"{_converted(columns, source, quote_postgres)} AS framehaul_query"
+    return Table("query", tuple(one.column for one in columns), (), reference=source)
 
 
 def _subquery(query: str) -> str:
     # A line of its own, for the query may end with a comment.
-    return f"({query.strip().rstrip(';')}\n) AS framehaul_query"
+    return f"({query.strip().rstrip(';')}\n)"
+
+
+def _converted(columns: list[ServerColumn], source: str, quote: Callable[[str], str]) -> str:
+    """Return a subquery that selects the columns in the types in which they are received."""
+    selected = (f"{one.select.format(quote(one.column.name))} AS {quote(one.column.name)}" for one in columns)
+    return f"(SELECT {', '.join(selected)} FROM {source})"
 
 
 def _check_names(names: list[str]) -> None:
-    """Raises TableError where a query has no columns, or two of the same name."""
     if not names:
         raise TableError("the query has no columns: select some")
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -285,7 +237,7 @@ def _check_names(names: list[str]) -> None:
 
 CLICKHOUSE_TABLE = """
 SELECT sorting_key, partition_key, engine, create_table_query, engine_full FROM system.tables
-WHERE database = {database} AND name = {name} FORMAT JSONCompactEachRow
+WHERE database = {} AND name = {} FORMAT JSONCompactEachRow
 """
 FILLED = {"MATERIALIZED", "ALIAS"}
 """Kinds of defaults that the server computes."""
@@ -294,8 +246,8 @@ FILLED = {"MATERIALIZED", "ALIAS"}
 def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     """Return the table `name` or `database.name`; raises TableError when it cannot be written."""
     database, name = _clickhouse_name(table, connection.database)
-    given = {"database": quote_clickhouse_text(database), "name": quote_clickhouse_text(name)}
-    found = _rows(connection, CLICKHOUSE_TABLE.format(**given))
+    places = schema.quote_clickhouse_text(database), schema.quote_clickhouse_text(name)
+    found = _rows(connection, CLICKHOUSE_TABLE.format(*places))
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
     sorting, partition, engine, ddl, whole_engine = found[0]
@@ -312,29 +264,25 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     parts = [*arguments(inner[1] if inner else sorting)]
     parts = [re.sub(r"\\(.)", r"\1", part[1:-1]) if part.startswith("`") else part for part in parts]
     key = tuple(part for part in parts if part in columns)
-    engine_arguments = re.match(r"\w*ReplacingMergeTree\((.*?)\)(?: |$)", whole_engine)
-    version = [part.strip("`") for part in arguments(engine_arguments[1])] if engine_arguments else []
-    remembers = re.search(r"non_replicated_deduplication_window = ([1-9])", ddl) is not None
+    replacing = re.match(r"\w*ReplacingMergeTree\((.*?)\)(?: |$)", whole_engine)
+    version = [part.strip("`") for part in arguments(replacing[1])] if replacing else []
+    remembers = re.search(r"non_replicated_deduplication_window = [1-9]", ddl)
     return Target(
-        f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(key) & needed, computed,
+        clickhouse_name(table, connection.database), columns, frozenset(key) & needed, computed,
         key if len(key) == len(parts) else (), partition, engine,
-        engine.startswith(("Replicated", "Shared")) or remembers,
-        tuple(name for name in version if name in columns),
+        deduplicates=engine.startswith(("Replicated", "Shared")) or remembers is not None,
+        version=tuple(name for name in version if name in columns),
     )  # fmt: skip
 
 
-def clickhouse_result(connection: HttpConnection, query: str) -> Relation:
+def clickhouse_result(connection: HttpConnection, query: str) -> Table:
     """Return the result of a query as a relation that can be read; raises as `postgres_result` does."""
-    source = f"({query.strip().rstrip(';')}\n)"
+    source = _subquery(query)
     rows = _rows(connection, f"DESCRIBE TABLE {source} FORMAT JSONCompactEachRow")
     _check_names([name for name, *_ in rows])
     columns = [clickhouse_column(name, kind) for name, kind, *_ in rows]
-    selected = ", ".join(
-        f"{one.select.format(quote_clickhouse(one.column.name))} AS {quote_clickhouse(one.column.name)}"
-        for one in columns
-    )
-    reference = f"(SELECT {selected} FROM {source})"
-    return Relation("query", tuple(one.column for one in columns), (), reference=reference)
+    reference = _converted(columns, source, quote_clickhouse)
+    return Table("query", tuple(one.column for one in columns), (), reference=reference)
 
 
 def postgres_name(table: str) -> str:

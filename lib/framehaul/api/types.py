@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import polars as pl
 
-from framehaul.data.schema import (
-    Column,
-    ColumnType,
-    TimeUnit,
-    Types,
-    address_types,
-    decimal_types,
-    fixed_types,
-    kind_of,
-    list_types,
-    map_types,
-    nested_list_types,
-    struct_types,
-    timestamp_types,
-    wide_decimal_types,
-    wide_types,
-)
+from framehaul.data import schema
+from framehaul.data.schema import Column, TimeUnit, Types
+from framehaul.data.schema import ColumnType as T
 from framehaul.errors import TableError
 
 POLARS_DIGITS = 38
 """The most digits of a decimal in Polars and Arrow."""
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """A limit of the server's column that the sent type does not have; `holds` is true within it."""
 
     holds: Callable[[pl.Expr], pl.Expr]
     message: str
 
 
-@dataclass(frozen=True)
-class ServerColumn:
+class ServerColumn(NamedTuple):
     """A column as it is sent and received, the expression that reads it, and what the server's type cannot hold."""
 
     column: Column
@@ -50,26 +35,21 @@ class ServerColumn:
     limit: Limit | None = None
 
 
+_SCALARS = (T.UUID, T.DATE, T.BOOL, T.INT16, T.INT32, T.INT64, T.FLOAT32, T.FLOAT64, T.TEXT, T.JSON, T.BYTES)
 POSTGRES: dict[str, Types] = {
-    "uuid": ColumnType.UUID.value,
-    "date": ColumnType.DATE.value,
-    "boolean": ColumnType.BOOL.value,
-    "smallint": ColumnType.INT16.value,
-    "integer": ColumnType.INT32.value,
-    "bigint": ColumnType.INT64.value,
-    "real": ColumnType.FLOAT32.value,
-    "double precision": ColumnType.FLOAT64.value,
-    "text": ColumnType.TEXT.value,
-    "citext": replace(ColumnType.TEXT.value, postgres="citext"),
-    "json": replace(ColumnType.TEXT.value, postgres="json"),
-    "jsonb": ColumnType.JSON.value,
-    "bytea": ColumnType.BYTES.value,
-    "timestamp without time zone": ColumnType.TIMESTAMP.value,
-    "timestamp with time zone": ColumnType.TIMESTAMP_UTC.value,
-    "time without time zone": ColumnType.TIME.value,
-    "interval": ColumnType.DURATION.value,
+    **{kind.value.postgres: kind.value for kind in (*_SCALARS, T.TIMESTAMP_UTC, T.DURATION)},
+    **{f"{kind.value.postgres} without time zone": kind.value for kind in (T.TIMESTAMP, T.TIME)},
+    **{name: replace(T.TEXT.value, postgres=name) for name in ("citext", "json")},
 }
 """The types of PostgreSQL without parameters, as format_type() names them."""
+# The casts fail, with a message that shows the value.
+WITHOUT_MONTHS = (
+    "CASE WHEN extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0 THEN {0} "
+    "ELSE ({0}::text || ': a month has no fixed length')::interval END"
+)
+ONE_DIMENSION = (
+    "CASE WHEN coalesce(array_ndims({0}), 1) = 1 THEN {0} ELSE ({0}::text || ': more than one dimension')::TYPE END"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -79,98 +59,53 @@ def postgres_column(name: str, kind: str, *, nullable: bool, labels: tuple[str, 
     Raises TableError, with what to do, for a type that is not supported.
     """
     types, limit = _postgres_types(name, kind, labels)
-    is_text = replace(types, postgres="text") == ColumnType.TEXT.value  # of another name there
-    kind_here = ColumnType.TEXT if is_text else kind_of(types)
-    select = "{0}"
-    if kind == "interval":
-        select = WITHOUT_MONTHS
-    elif kind.endswith("[]"):
-        select = ONE_DIMENSION.replace("TYPE", kind)
-    return ServerColumn(Column(name, kind_here, nullable, exactly=types), select, limit)
+    is_text = replace(types, postgres="text") == T.TEXT.value  # of another name there
+    array = ONE_DIMENSION.replace("TYPE", kind) if kind.endswith("[]") else "{0}"
+    column = Column(name, T.TEXT if is_text else schema.kind_of(types), nullable, exactly=types)
+    return ServerColumn(column, WITHOUT_MONTHS if kind == "interval" else array, limit)
 
 
-def _postgres_types(name: str, kind: str, labels: Sequence[str]) -> tuple[Types, Limit | None]:
+def _postgres_types(name: str, kind: str, labels: tuple[str, ...]) -> tuple[Types, Limit | None]:
+    text = replace(T.TEXT.value, postgres=kind)
     if kind in POSTGRES:
         return POSTGRES[kind], None
     if labels:  # in binary formats a label is text
-        known = Limit(lambda text: text.is_in([*labels]), f"a label of {kind}")
-        return replace(ColumnType.TEXT.value, postgres=kind), known
-    for pattern, made in POSTGRES_MADE:
-        if found := re.fullmatch(pattern, kind):
-            return made(found)
+        return text, Limit(lambda values: values.is_in([*labels]), f"a label of {kind}")
+    if found := re.fullmatch(r"character varying(?:\((\d+)\))?", kind):
+        # The server cuts off blanks at the end: https://www.postgresql.org/docs/18/datatype-character.html
+        most = int(found[1] or 0)
+        limit = Limit(lambda values: values.str.len_chars() <= most, f"at most {most} characters")
+        return text, limit if most else None
+    if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", kind):
+        return _decimal(found), None
+    if found := re.fullmatch(r"timestamp\((\d)\) (with|without) time zone", kind):
+        step = 10 ** (6 - int(found[1]))
+        limit = Limit(lambda values: values.to_physical() % step == 0, f"a time with {found[1]} digits of a second")
+        return POSTGRES[f"timestamp {found[2]} time zone"], limit
     if kind.endswith("[]"):
-        element, limit = _postgres_types(name, kind.removesuffix("[]"), ())
-        if limit is None:
+        element, of_element = _postgres_types(name, kind.removesuffix("[]"), ())
+        if of_element is None:
             try:
-                return list_types(element), None
+                return schema.list_types(element), None
             except ValueError as error:
                 raise TableError(f"column {name} is {kind}: {error}") from None
-    raise TableError(f"column {name} is {kind}, which framehaul does not carry: {REMEDIES.get(kind, REMEDY)}")
-
-
-# The casts fail, with a message that shows the value.
-WITHOUT_MONTHS = (
-    "CASE WHEN extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0 THEN {0} "
-    "ELSE ({0}::text || ': a month has no fixed length')::interval END"
-)
-ONE_DIMENSION = (
-    "CASE WHEN coalesce(array_ndims({0}), 1) = 1 THEN {0} ELSE ({0}::text || ': more than one dimension')::TYPE END"
-)
-REMEDY = "cast it in the query, or leave it out"
-REMEDIES = {"numeric": "declare its digits, numeric(38, 10), or cast it in the query"}
-
-
-def _varying(found: re.Match[str]) -> tuple[Types, Limit | None]:
-    types = replace(ColumnType.TEXT.value, postgres=found[0])
-    if found[1] is None:
-        return types, None
-    # The server cuts off blanks at the end, without a word: https://www.postgresql.org/docs/18/datatype-character.html
-    most = int(found[1])
-    return types, Limit(lambda text: text.str.len_chars() <= most, f"at most {most} characters")
-
-
-def _moment(found: re.Match[str]) -> tuple[Types, Limit | None]:
-    step = 10 ** (6 - int(found[2]))
-    limit = Limit(lambda moment: moment.to_physical() % step == 0, f"a time with {found[2]} digits of a second")
-    return POSTGRES[f"{found[1]} {found[3]} time zone"], limit
-
-
-POSTGRES_MADE: list[tuple[str, Callable[[re.Match[str]], tuple[Types, Limit | None]]]] = [
-    (r"character varying(?:\((\d+)\))?", _varying),
-    (r"numeric\((\d+),(\d+)\)", lambda found: (_decimal(found), None)),
-    (r"(timestamp)\((\d)\) (with|without) time zone", _moment),
-]
-"""The types of PostgreSQL with parameters."""
+    remedy = "declare its digits, numeric(38, 10), or cast it" if kind == "numeric" else "cast it"
+    raise TableError(f"column {name} is {kind}, which framehaul does not carry: {remedy} in the query, or leave it out")
 
 
 CLICKHOUSE: dict[str, Types] = {
-    "UUID": ColumnType.UUID.value,
-    "Date": ColumnType.DATE.value,
-    "Date32": replace(ColumnType.DATE.value, clickhouse="Date32"),
-    "Bool": ColumnType.BOOL.value,
-    "Int16": ColumnType.INT16.value,
-    "Int32": ColumnType.INT32.value,
-    "Int64": ColumnType.INT64.value,
-    "UInt8": ColumnType.UINT8.value,
-    "UInt16": ColumnType.UINT16.value,
-    "UInt32": ColumnType.UINT32.value,
-    "UInt64": ColumnType.UINT64.value,
-    "Float32": ColumnType.FLOAT32.value,
-    "Float64": ColumnType.FLOAT64.value,
-    "String": ColumnType.TEXT.value,
-    "IPv4": address_types(4),
-    "IPv6": address_types(6),
-    "Time64(6)": ColumnType.TIME.value,
-    "IntervalMicrosecond": ColumnType.DURATION.value,
-    **{name: wide_types(name) for name in ("Int128", "Int256", "UInt128", "UInt256")},
+    **{kind.value.clickhouse: kind.value for kind in reversed(T) if "(" not in kind.value.clickhouse},
+    "Date32": schema.DATE32,
+    "Time64(6)": T.TIME.value,
 }
-"""The types of ClickHouse without parameters."""
+"""The types of ClickHouse without parameters; a String is text."""
 UNITS: dict[str, TimeUnit] = {"3": "ms", "6": "us", "9": "ns"}
 SECONDS = Limit(
     lambda moment: (moment.to_physical() % 1000 == 0) & moment.to_physical().is_between(0, 2**32 * 1000 - 1),
     "a whole second from 1970 to 2106",
 )
 """The range of ClickHouse's DateTime: seconds since 1970 in 32 bits."""
+INT8 = Limit(lambda number: number.is_between(-128, 127), "-128 to 127")
 
 
 @lru_cache(maxsize=4096)
@@ -180,31 +115,26 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
     A type that frames lack is sent as the next larger one, which the server converts, within a `limit` that keeps
     values as they are. Raises TableError, with what to do, for a type that is not supported.
     """
-    inner, low_cardinality, nullable = kind, False, False
-    if inner.startswith("LowCardinality("):
-        inner, low_cardinality = _argument(inner), True
-    if inner.startswith("Nullable("):
-        inner, nullable = _argument(inner), True
-    if binary and inner == "String":
-        return ServerColumn(Column(name, ColumnType.BYTES, nullable, low_cardinality))
-    if binary and inner in ("Array(String)", "Array(Nullable(String))"):
-        return ServerColumn(Column(name, ColumnType.LIST, exactly=list_types(ColumnType.BYTES.value)))
+    inner, outer, select = kind, list[str](), "{0}"
+    limit: Limit | None = None
+    while found := re.fullmatch(r"(LowCardinality|Nullable)\((.*)\)", inner):
+        inner, outer = found[2], [*outer, found[1]]
     if inner == "Int8":
-        return _sent_as(name, ColumnType.INT16.value, nullable, "toInt16({0})", Limit(
-            lambda number: number.is_between(-128, 127), "-128 to 127"))  # fmt: skip
-    if inner.startswith(("Enum8(", "Enum16(")):
-        return _sent_as(name, ColumnType.TEXT.value, nullable, "toString({0})", None)
-    if found := re.fullmatch(r"DateTime(?:\('(.*)'\))?", inner):
-        return _sent_as(name, timestamp_types("ms", found[1]), nullable, "toDateTime64({0}, 3)", SECONDS)
-    try:
-        types = _clickhouse_types(inner)
-    except ValueError as error:
-        raise TableError(f"column {name} is {kind}, which framehaul does not carry: {error}") from None
-    return ServerColumn(Column(name, kind_of(types), nullable, low_cardinality, exactly=types))
-
-
-def _sent_as(name: str, types: Types, nullable: bool, select: str, limit: Limit | None) -> ServerColumn:
-    return ServerColumn(Column(name, kind_of(types), nullable, exactly=types), select, limit)
+        types, select, limit = T.INT16.value, "toInt16({0})", INT8
+    elif inner.startswith(("Enum8(", "Enum16(")):
+        types, select = T.TEXT.value, "toString({0})"
+    elif found := re.fullmatch(r"DateTime(?:\('(.*)'\))?", inner):
+        types, select, limit = schema.timestamp_types("ms", found[1]), "toDateTime64({0}, 3)", SECONDS
+    elif binary and inner in ("String", "Array(String)", "Array(Nullable(String))"):
+        types = T.BYTES.value if inner == "String" else schema.list_types(T.BYTES.value)
+    else:
+        try:
+            types = _clickhouse_types(inner)
+        except ValueError as error:
+            raise TableError(f"column {name} is {kind}, which framehaul does not carry: {error}") from None
+    low_cardinality = "LowCardinality" in outer and select == "{0}"
+    column = Column(name, schema.kind_of(types), "Nullable" in outer, low_cardinality, exactly=types)
+    return ServerColumn(column, select, limit)
 
 
 def _clickhouse_types(kind: str) -> Types:
@@ -219,17 +149,13 @@ def _clickhouse_types(kind: str) -> Types:
 
 def _decimal(found: re.Match[str]) -> Types:
     precision, scale = int(found[1]), int(found[2])
-    return (wide_decimal_types if precision > POLARS_DIGITS else decimal_types)(precision, scale)
+    return (schema.wide_decimal_types if precision > POLARS_DIGITS else schema.decimal_types)(precision, scale)
 
 
 def _array(found: re.Match[str]) -> Types:
     element = _clickhouse_types(found[1])
-    return (nested_list_types if element.postgres == "jsonb" or element.element else list_types)(element)
-
-
-def _map(found: re.Match[str]) -> Types:
-    key, value = arguments(found[1])
-    return map_types(_clickhouse_types(key), _clickhouse_types(value))
+    nested = element.postgres == "jsonb" or element.element
+    return schema.nested_list_types(element) if nested else schema.list_types(element)
 
 
 def _tuple(found: re.Match[str]) -> Types:
@@ -237,24 +163,19 @@ def _tuple(found: re.Match[str]) -> Types:
     for at, part in enumerate(arguments(found[1]), 1):
         named = re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part)  # else the name is its place
         fields[(named[1] or named[2]) if named else str(at)] = _clickhouse_types(named[3] if named else part)
-    return struct_types(fields)
+    return schema.struct_types(fields)
 
 
 CLICKHOUSE_MADE: list[tuple[str, Callable[[re.Match[str]], Types]]] = [
     (r"(?:Nullable|LowCardinality)\((.*)\)", lambda found: _clickhouse_types(found[1])),
     (r"Decimal\((\d+), (\d+)\)", _decimal),
-    (r"DateTime64\(([369])(?:, '(.*)')?\)", lambda found: timestamp_types(UNITS[found[1]], found[2])),
-    (r"FixedString\((\d+)\)", lambda found: fixed_types(int(found[1]))),
+    (r"DateTime64\(([369])(?:, '(.*)')?\)", lambda found: schema.timestamp_types(UNITS[found[1]], found[2])),
+    (r"FixedString\((\d+)\)", lambda found: schema.fixed_types(int(found[1]))),
     (r"Array\((.*)\)", _array),
-    (r"Map\((.*)\)", _map),
+    (r"Map\((.*)\)", lambda found: schema.map_types(*map(_clickhouse_types, arguments(found[1])))),
     (r"Tuple\((.*)\)", _tuple),
 ]
 """The types of ClickHouse with parameters."""
-
-
-def _argument(kind: str) -> str:
-    """Return what stands between the outermost parentheses."""
-    return kind[kind.index("(") + 1 : -1]
 
 
 def arguments(inner: str) -> Iterator[str]:

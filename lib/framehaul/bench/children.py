@@ -17,9 +17,6 @@ from framehaul.bench.passes import describe
 GRACE_SECONDS = 2
 """The time that a child has to end by itself after its connection is closed."""
 
-type Work = Callable[..., None]
-"""The function of a child; its first argument is the connection to the parent."""
-
 
 class ChildError(RuntimeError):
     """An error: a child ended early. The message is the child's error, in one line."""
@@ -57,9 +54,8 @@ class Child:
 
     def tell(self, request: object) -> None:
         """Send a request without waiting for an answer."""
-        if self._error is None:
-            with suppress(BrokenPipeError):  # `receive` raises the child's error
-                self._connection.send(request)
+        with suppress(OSError):  # `receive` raises the child's error
+            self._connection.send(request)
 
     def ask(self, request: object) -> Any:
         """Send a request and return the answer; raise ChildError."""
@@ -91,8 +87,8 @@ class Child:
 
 
 @contextmanager
-def child(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Iterator[Child]:
-    """Yield a running child; end it at the end of the block."""
+def child(where: ForkServerContext, name: str, work: Callable[..., None], *arguments: object) -> Iterator[Child]:
+    """Run `work(connection, *arguments)` in a child, and end it at the end of the block."""
     ours, theirs = where.Pipe()
     process = where.Process(target=_work, args=(work, theirs, *arguments))
     process.start()
@@ -106,13 +102,13 @@ def child(where: ForkServerContext, name: str, work: Work, *arguments: object) -
         process.join()
 
 
-def answer_of(where: ForkServerContext, name: str, work: Work, *arguments: object) -> Any:
+def answer_of(where: ForkServerContext, name: str, work: Callable[..., None], *arguments: object) -> Any:
     """Run a child and return its first answer; raise ChildError."""
     with child(where, name, work, *arguments) as running:
         return running.receive()
 
 
-def _work(work: Work, connection: Connection, *arguments: object) -> None:
+def _work(work: Callable[..., None], connection: Connection, *arguments: object) -> None:
     """Call `work` and send its error, if any, as an answer."""
     map_libraries()
     try:

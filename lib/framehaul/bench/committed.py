@@ -7,7 +7,7 @@ from pathlib import Path
 from framehaul.settings import PROJECT
 
 RUN = PROJECT / "results"
-"""The reference run, of all studies at `PRESET=reference`; `make all` in this directory replaces it."""
+"""The reference run; `make all` in this directory replaces it."""
 MACHINES = PROJECT / "machines"
 """Runs of other machines, `<name>/<date>/`: results and environment.json."""
 

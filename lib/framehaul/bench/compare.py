@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,22 +23,17 @@ from framehaul.errors import ResultsError
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
 """The columns in which two compared sets of passes are equal; each study measures under other conditions."""
+DESCRIBED = ["label", "origin", "family", "driver", "frame"]
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
 """The minimum of passes in each run for a verdict on speed."""
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
-FIGURES = ("median_rows_per_s", "min_rows_per_s", "max_rows_per_s")
-SCHEMA: dict[str, type[pl.DataType]] = {
-    **{name: store.SCHEMA[name] for name in (*KEY, "label", "origin", "family", "driver", "frame")},
-    "passes": pl.Int64,
-    **dict.fromkeys(FIGURES, pl.Float64),
-    "passes_b": pl.Int64,
-    **{f"{name}_b": pl.Float64 for name in FIGURES},
+FIGURES = ["passes", "median_rows_per_s", "min_rows_per_s", "max_rows_per_s"]
+JUDGED: dict[str, Any] = {
     **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64),
     **dict.fromkeys(("verdict", "why"), pl.String),
 }
-"""The columns of `Comparison.rows`."""
 
 
 class ComparisonError(ResultsError):
@@ -52,7 +47,7 @@ class Run:
     name: str
     passes: pl.DataFrame
     metadata: dict[str, Any]
-    unfinished: tuple[str, ...] = ()
+    unfinished: Sequence[str] = ()
 
     @cached_property
     def statistics(self) -> pl.DataFrame:
@@ -61,24 +56,19 @@ class Run:
         return statistics.statistics(self.passes, KEY).join(speeds, on=KEY, how="left", maintain_order="left")
 
 
-def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
+def read_run(path: Path, files: Sequence[str]) -> Run:
     """Read the run in a directory that `make all` wrote (OUT), in its results directory, or in one CSV file of it.
 
     `files` are the names of results files with passes of techniques. Raises ResultsError, naming the path, when no
     complete run of techniques is found.
     """
-    if path.name.endswith(".partial.csv") and path.is_file():
-        raise ResultsError(f"{path} is a file that an interrupted run left; give a complete file, or run again")
     if not path.exists():
         raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
-    unfinished: tuple[str, ...] = ()
+    directory = path / "results" if (path / "results").is_dir() else path
+    paths = [directory / one for one in files if (directory / one).exists()]
+    unfinished = [one.stem for one in map(Path, files) if (directory / f"{one.stem}.partial.csv").exists()]
     if path.is_file():
-        name, directory, paths = name or path.name, path.parent, [path]
-    else:
-        name, directory = name or str(path), path / "results" if (path / "results").is_dir() else path
-        paths = [directory / one for one in files if (directory / one).exists()]
-        stems = (one.removesuffix(".csv") for one in files)
-        unfinished = tuple(stem for stem in stems if (directory / f"{stem}.partial.csv").exists())
+        directory, paths = path.parent, [path]
     if not paths:
         left = f", only passes that an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
         raise ResultsError(
@@ -87,15 +77,15 @@ def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
     passes = pl.concat([store.read(file) for file in paths])
     if passes.is_empty():
         raise ResultsError(f"{paths[0]} holds no passes; run again the notebook that writes it")
-    return Run(name, passes, store.read_metadata(directory), unfinished)
+    return Run(str(path), passes, store.read_metadata(directory), unfinished)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The result of comparing two runs.
 
-    `rows` has a row for each study, technique and size, regressions first: KEY and the technique's columns; passes,
-    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, verdict, why.
+    `rows` has a row for each study, technique and size, regressions first: KEY, DESCRIBED, FIGURES of A, and of B as
+    `..._b`, and JUDGED; `ratio` is B over A.
     """
 
     a: Run
@@ -130,27 +120,26 @@ def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     """
     both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
     # A study that only one run has is a warning, not a row for each technique.
-    studies = set(a.passes["notebook"]) & set(b.passes["notebook"])
+    studies = {*a.passes["notebook"]} & {*b.passes["notebook"]}
     both = both.filter(pl.col("notebook").is_in(studies)).with_columns(
-        pl.coalesce(f"{name}_b", name).alias(name) for name in ("label", "origin", "family", "driver", "frame")
+        *(pl.coalesce(f"{name}_b", name).alias(name) for name in DESCRIBED),
+        ratio=pl.col("median_rows_per_s_b") / pl.col("median_rows_per_s"),
     )
     if both.drop_nulls(["status", "status_b"]).is_empty():
         raise ComparisonError(
             f"{a.name} and {b.name} share no technique at the same size; "
             "compare runs of the same notebooks with the same ROWS"
         )
-    both = both.with_columns(ratio=pl.col("median_rows_per_s_b") / pl.col("median_rows_per_s"))
-    rows = _chosen(both, wanted).to_dicts()
+    chosen = _chosen(both, wanted)
+    rows = chosen.to_dicts()
     enough = [row for row in rows if row["ratio"] and min(row["passes"], row["passes_b"]) >= LEAST_PASSES]
     _compare_speeds(enough)
-    place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
-    table = pl.DataFrame([_judged(row) for row in rows], schema=SCHEMA).sort(
-        pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
-    )
-    drift = both.select(pl.median("ratio")).item()
+    of_both = chosen.select(*KEY, *DESCRIBED, *FIGURES, *(f"{name}_b" for name in FIGURES))
+    table = of_both.hstack(pl.DataFrame([_judged(row) for row in rows], schema=JUDGED))
+    table = table.sort(pl.col("verdict").cast(pl.Enum(get_args(Verdict))), "ratio", *KEY, nulls_last=True)
     differences = [*_differences(a, b)]
-    warnings, changes = ([text for is_warning, text in differences if is_warning is wanted] for wanted in (True, False))
-    return Comparison(a, b, table, drift, len(enough), warnings, changes)
+    warnings, changes = ([text for is_warning, text in differences if is_warning is one] for one in (True, False))
+    return Comparison(a, b, table, both.select(pl.median("ratio")).item(), len(enough), warnings, changes)
 
 
 def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
@@ -173,10 +162,8 @@ def _compare_speeds(rows: list[dict[str, Any]]) -> None:
     """Add to each row the ratio, its interval and the speed: `slower`, `faster` or nothing; judge all rows together."""
     logs = [(np.log(row["rows_per_s_b"]), np.log(row["rows_per_s"])) for row in rows]
     page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in logs]
-    signs = ratios.signs(page, [1] * len(page))
-    for row, (after, before), one, (error, degrees), sign in zip(
-        rows, logs, page, ratios.errors(page), signs, strict=True
-    ):
+    errors, signs = ratios.errors(page), ratios.signs(page, [1] * len(page))
+    for row, (after, before), one, (error, degrees), sign in zip(rows, logs, page, errors, signs, strict=True):
         reach = ratios.quantile(degrees) * error
         overlap = after.max() >= before.min() and after.min() <= before.max()
         row["speed"] = {-1: "slower", 0: "", 1: "faster"}[0 if overlap else sign]
@@ -185,7 +172,7 @@ def _compare_speeds(rows: list[dict[str, Any]]) -> None:
 
 
 def _judged(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the result, with verdict and why."""
+    """Return the columns `JUDGED` of a row."""
     before, after, speed = row["status"], row["status_b"], row.get("speed")
     if before is None or after is None:
         status, reason = (before, row["reason"]) if after is None else (after, row["reason_b"])
@@ -207,7 +194,7 @@ def _judged(row: dict[str, Any]) -> dict[str, Any]:
         else:
             verdict = "not compared" if few else "no difference seen"
     judged = row | {"verdict": verdict, "why": why}
-    return {name: judged.get(name) for name in SCHEMA}
+    return {name: judged.get(name) for name in JUDGED}
 
 
 def _differences(a: Run, b: Run) -> Iterator[tuple[bool, str]]:
@@ -217,50 +204,33 @@ def _differences(a: Run, b: Run) -> Iterator[tuple[bool, str]]:
             yield True, f"{which} has no environment.json: machine, servers and libraries may differ"
         if run.unfinished:
             yield True, f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out"
-        if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
+        if alone := sorted({*run.passes["notebook"]} - {*other.passes["notebook"]}):
             yield True, f"only {which} has {', '.join(alone)}"
-    shared = sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"]))
-    made = [[store.made_by(run.metadata, run.metadata["runs"][one]) for run in (a, b)] for one in shared]
-    yield from dict.fromkeys(
-        found for before, after in made or [[a.metadata, b.metadata]] for found in _machine_differences(before, after)
-    )
-    notebooks_of = defaultdict[str, list[str]](list)
+    shared = sorted({*a.metadata["runs"]} & {*b.metadata["runs"]} & {*a.passes["notebook"]})
+    notebooks_of = defaultdict[tuple[bool, str], list[str]](list)
     for notebook in shared:
-        for name, was, now in _changed(*(_conditions(run.metadata["runs"][notebook]) for run in (a, b))):
-            notebooks_of[f"{name}: {was} -> {now}"].append(notebook)
-    for text, notebooks in notebooks_of.items():
-        yield not text.startswith("passes:"), f"{text} ({', '.join(notebooks)})"
+        before, after = (_conditions(run.metadata, notebook) for run in (a, b))
+        for is_warning, name in dict.fromkeys([*before, *after]):
+            was, now = (one.get((is_warning, name)) for one in (before, after))
+            older = "machine's" in name and None in (was, now)  # older runs record less of the machine
+            if was != now and not older:
+                change = " -> ".join("none" if value is None else str(value) for value in (was, now))
+                notebooks_of[is_warning, f"{name} {change}"].append(notebook)
+    for (is_warning, text), notebooks in notebooks_of.items():
+        yield is_warning, text if notebooks == shared else f"{text} ({', '.join(notebooks)})"
 
 
-def _machine_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
-    if "machine" in a and "machine" in b:
-        before, after = a["machine"], b["machine"]
-        for name, was, now in _changed(before, after):
-            if name in before and name in after:  # older runs have fewer
-                values = f"{was} -> {now}" if name != "cpu_flags" else "not the same"
-                yield name != "system" and not name.startswith("out_"), f"the machine's {name}: {values}"
-        for name, was, now in _changed(_versions(a), _versions(b)):
-            yield False, f"{name} {was} -> {now}"
-
-
-def _versions(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {"Python": metadata["python"], "commit": metadata["commit"], **metadata["libraries"]}
-
-
-def _conditions(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a notebook's run that affect speeds, and the number of passes."""
-    server = run.get("server", {})
-    return {
-        **{name: run.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
-        "server version": server.get("version"),
-        "server transport": server.get("transport", "TCP"),
-        **{f"server setting {name}": value for name, value in server.get("settings", {}).items()},
-        **{f"server extension {name}": value for name, value in server.get("extensions", {}).items()},
+def _conditions(metadata: dict[str, Any], notebook: str) -> dict[tuple[bool, str], Any]:
+    """Return the conditions of a notebook's run, by whether they affect speeds, and name."""
+    run = metadata["runs"][notebook]
+    made, server = store.made_by(metadata, run), {"transport": "TCP"} | run.get("server", {})
+    machine = {(name != "system", f"the machine's {name}:"): value for name, value in made.get("machine", {}).items()}
+    versions = {"Python": made.get("python"), "commit": made.get("commit")} | made.get("libraries", {})
+    affecting = {
+        **{f"{name}:": run[name] for name in ("rows", "warmup", "seed", "servers") if name in run},
+        **{f"server {name}:": server[name] for name in ("version", "transport") if name in server},
+        **{f"server setting {name}:": value for name, value in server.get("settings", {}).items()},
+        **{f"server extension {name}:": value for name, value in server.get("extensions", {}).items()},
     }
-
-
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for name in dict.fromkeys([*before, *after]):
-        was, now = before.get(name), after.get(name)
-        if was != now:
-            yield name, "none" if was is None else was, "none" if now is None else now
+    others = versions | {"passes:": run.get("passes")}
+    return machine | {(name in affecting, name): value for name, value in (others | affecting).items()}

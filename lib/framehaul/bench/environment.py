@@ -12,7 +12,7 @@ import platform
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,17 @@ from framehaul.techniques.registry import DATABASES
 CPU_MODEL = ["vendor_id", "cpu family", "model", "stepping"]
 CPU_MODEL += ["CPU implementer", "CPU part", "CPU variant", "CPU revision"]  # on Arm
 """The lines of proc_cpuinfo(5) that identify a model of processor."""
-DMI = Path("/sys/class/dmi/id")
 OUTPUTS = ("results", "figures", "README.md", "docs")
 """Committed files that runs write."""
-CODE = ("lib", "notebooks")
-"""Directories in which an untracked file is a change of code."""
 
 
 def metadata(settings: Settings) -> dict[str, Any]:
-    """Return the machine, Python, the installed direct dependencies and the commit; None for what is unknown.
-
-    It is the same for every run of one set-up.
-    """
+    """Return machine, Python, installed direct dependencies and commit, which are the same for runs of one set-up."""
     return {
         "machine": _machine(settings),
         "python": platform.python_version(),
-        "libraries": _installed(dependencies()),
-        "commit": _commit(settings.out),
+        "libraries": _installed(),
+        "commit": _commit(),
     }
 
 
@@ -55,20 +49,15 @@ def digest(metadata: Mapping[str, Any]) -> str:
 
 def _machine(settings: Settings) -> dict[str, Any]:
     cpu = _cpu()
-    flags = sorted((cpu.get("flags") or cpu.get("Features") or "").split())
     return {
         "cpu": cpu.get("model name") or (platform.machine() if cpu else platform.processor() or platform.machine()),
         # On virtual machines, processors of several generations have one name.
         "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in CPU_MODEL if name in cpu) or None,
-        "cpu_flags": " ".join(flags) or None,
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "vendor": _line(DMI / "sys_vendor"),
-        "product": _line(DMI / "product_name"),
         # It applies to loopback too: https://docs.kernel.org/networking/ip-sysctl.html
-        "tcp_congestion_control": _line(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
-        "out_filesystem": _filesystem(settings.out),
+        "tcp_congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control") or None,
         "state_dir_filesystem": _filesystem(settings.state_dir),
     }
 
@@ -85,9 +74,9 @@ def dependencies() -> list[str]:
     return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
 
 
-def _installed(names: Iterable[str]) -> dict[str, str]:
+def _installed() -> dict[str, str]:
     versions = {}
-    for name in names:
+    for name in dependencies():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
@@ -95,17 +84,17 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
 
 def _cpu() -> dict[str, str]:
     """Return the first processor's lines of /proc/cpuinfo; nothing on systems without it."""
-    first = (_line(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
+    first = _text("/proc/cpuinfo").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _line(path: Path) -> str | None:
-    """Return the text of a file of the kernel; None when it is missing, empty or not readable."""
+def _text(path: str) -> str:
+    """Return the text of a file of the kernel; nothing when it is missing or not readable."""
     try:
-        return path.read_text().strip() or None
+        return Path(path).read_text().strip()
     except (OSError, ValueError):
-        return None
+        return ""
 
 
 def _filesystem(directory: Path) -> str | None:
@@ -117,7 +106,7 @@ def _filesystem(directory: Path) -> str | None:
     return mount.fstype if mount else None
 
 
-def _commit(out: Path) -> str | None:
+def _commit() -> str | None:
     """Return the commit that is checked out, with `-dirty` when code differs from it; None outside a checkout.
 
     Committed files that a run writes do not count, because earlier notebooks of the run have written them.
@@ -125,21 +114,16 @@ def _commit(out: Path) -> str | None:
     commit = git("rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
-    outputs = [*OUTPUTS]
-    if out.resolve().is_relative_to(PROJECT):
-        outputs += [str(out.resolve().relative_to(PROJECT) / name) for name in ("results", "figures")]
-    ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
-    changed = git("diff", "--name-only", "HEAD", "--", ".", *ours)
-    added = git("ls-files", "--others", "--exclude-standard", "--", *CODE)
+    changed = git("diff", "--name-only", "HEAD", "--", ".", *(f":(exclude){path}" for path in OUTPUTS))
+    added = git("ls-files", "--others", "--exclude-standard", "--", "lib", "notebooks")
     return commit if changed == "" and added == "" else f"{commit}-dirty"
 
 
 def git(*arguments: str) -> str | None:
     """Return the output of git; None when it fails or is not installed."""
+    command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

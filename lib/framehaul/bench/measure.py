@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import pyarrow as pa
 from numba.core.event import install_timer
 
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.passes import Failed, PanicError, Pass, describe, panics_raised, right
+from framehaul.bench.passes import PanicError, describe, panics_raised, right
 from framehaul.bench.rounds import Log, Rounds, in_rounds
 from framehaul.bench.store import EXACT
 from framehaul.bench.verify import Expected, dtype_drift
@@ -38,7 +39,6 @@ SERVER_RETURN_SECONDS = 30
 
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
-"""Conversions of the rows to the kind of frame that a technique takes."""
 type Returned = Frame | int | None
 """The result of a technique: a frame, nothing, or the number of rows or bytes of a baseline that keeps nothing."""
 
@@ -103,22 +103,15 @@ def run(
     directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
     with Passes(server, table, content, directions, frames, options) as passes, asyncio.Runner() as runner:
 
-        def ended(outcome: Pass[Moved]) -> None:
-            if isinstance(outcome, Failed):
-                _wait_for_server(passes.tables, outcome.reason)
+        def measured(technique: Technique, number: int) -> Moved:
+            return runner.run(passes.one(technique, number))
 
-        in_rounds(
-            techniques,
-            rounds,
-            lambda technique, number: runner.run(passes.one(technique, number)),
-            log.record,
-            stop=log.stop,
-            progress=lambda technique, number: log.progress(
-                f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}"
-            ),
-            finished=log.finished,
-            ended=ended,
-        )
+        def progress(technique: Technique, number: int) -> None:
+            passes.wait_for_server()
+            log.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
+
+        in_rounds(techniques, rounds, measured, log.record, stop=log.stop, progress=progress, finished=log.finished)
+        passes.wait_for_server()
 
 
 class Passes:
@@ -149,6 +142,8 @@ class Passes:
             for kind in sorted(IN_FRAMES.keys() & frames)
         }
         self._warm_ups: dict[str, Moved] = {}
+        self._unfinished = ""
+        """The technique of a pass that has begun, or failed."""
 
     def __enter__(self) -> Self:
         try:
@@ -178,16 +173,28 @@ class Passes:
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
-        self._reset(technique)
-        while (done := await self._timed_calls(technique, number, target)) is None:
-            self._reset(technique)
-        returned, moved = done
+        self._unfinished = technique.name
+        returned, moved = await self._timed_calls(technique, number, target)
         if number < 1:
             self._warm_ups[technique.name] = moved
         dtypes = [self._checked(one, technique) for one in returned][-1]
         warm_up = self._warm_ups.get(technique.name, moved)
         usage = replace(moved.usage, peak_rss_bytes=warm_up.usage.peak_rss_bytes)
+        self._unfinished = ""
         return replace(moved, usage=usage, dtypes=dtypes, wire_bytes=warm_up.wire_bytes)
+
+    def wait_for_server(self) -> None:
+        """Wait until the server answers, if the last pass failed; raise ServerError when it does not come back."""
+        deadline = time.monotonic() + SERVER_RETURN_SECONDS
+        while self._unfinished:
+            try:
+                self.tables.ping()
+                self._unfinished = ""
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    late = f"within {SERVER_RETURN_SECONDS} s after {self._unfinished}"
+                    raise ServerError(f"the server did not come back {late}; what was finished is kept") from error
+                time.sleep(0.5)
 
     def _reset(self, technique: Technique) -> None:
         """Create the table of a write anew and wait until the server has no work left of an older one."""
@@ -200,53 +207,47 @@ class Passes:
                 self.tables.load(table, self._existing.rows)
             self.tables.quiesce()
 
-    async def _timed_calls(
-        self, technique: Technique, number: int, target: Target | None
-    ) -> tuple[list[Returned], Moved] | None:
-        """Connect, run on the clock and return the calls' unverified results, with what the pass took.
+    async def _timed_calls(self, one: Technique, number: int, target: Target | None) -> tuple[list[Returned], Moved]:
+        """Reset, connect, run on the clock; return the calls' unverified results, of a write one, with what they took.
 
-        Return None when numba compiled a function: a machine does that once, so the pass is made again. A warm-up runs
-        through a relay that counts bytes.
+        A pass in which numba compiled a function, as a machine does once, is made again. A warm-up runs through a relay
+        that counts bytes.
         """
+        self._reset(one)
+        arguments: list[tuple[object, ...]] = [(self._table,)] * self._options.calls
+        if one.direction == "write":
+            sent = [self._reference] if one.frame == "none" else self._parts[one.frame]
+            arguments = [(self._table, part) for part in sent]
+        returned: list[Returned] = []
         compiling: list[float] = []
         there = target or self._target
         relaying = relayed(there.server, Relay) if number < 1 and not target else nullcontext((there.server, None))
         with relaying as (server, relay), install_timer("numba:compile", compiling.append):
-            async with opened(technique, server) as client:
-                bytes_before = relay.total_bytes if relay else 0
-                events_before = self._events()
-                returned, moved = await self._called(technique, client, number, there.meter)
-                events = _since(events_before, self._events())
+            async with opened(one, server) as client:
+                bytes_before, events_before = relay.total_bytes if relay else 0, self._events()
+                there.meter.start(memory=number < 1, cold=one.key in self._options.cold)
+                ends = [time.perf_counter()]
+                for each in arguments:
+                    returned.append(await called(one, client, *each))
+                    ends.append(time.perf_counter())
+                usage, events = there.meter.stop(), self._events() - events_before
                 wire_bytes = relay.total_bytes - bytes_before if relay else None
-        return None if compiling else (returned, replace(moved, wire_bytes=wire_bytes, profile_events=events))
+        if compiling:
+            return await self._timed_calls(one, number, target)
+        profile_events = json.dumps(events, sort_keys=True) if events else None
+        latencies = tuple(end - begin for begin, end in pairwise(ends))
+        moved = Moved(ends[-1] - ends[0], usage, None, wire_bytes, profile_events, latencies)
+        return returned[-1:] if one.direction == "write" else returned, moved
 
-    async def _called(
-        self, technique: Technique, client: object, number: int, meter: Meter
-    ) -> tuple[list[Returned], Moved]:
-        """Make the calls of a pass; return their results, of a write one, with what they took."""
-        arguments: list[tuple[object, ...]] = [(client, self._table)] * self._options.calls
-        if technique.direction == "write":
-            sent = [self._reference] if technique.frame == "none" else self._parts[technique.frame]
-            arguments = [(client, self._table, part) for part in sent]
-        returned: list[Returned] = []
-        meter.start(memory=number < 1, cold=technique.key in self._options.cold)
-        ends = [time.perf_counter()]
-        for each in arguments:
-            returned.append(await called(technique, *each))
-            ends.append(time.perf_counter())
-        usage, latencies = meter.stop(), tuple(end - begin for begin, end in pairwise(ends))
-        moved = Moved(ends[-1] - ends[0], usage, None, latencies_s=latencies)
-        return returned[-1:] if technique.direction == "write" else returned, moved
-
-    def _events(self) -> dict[str, int]:
+    def _events(self) -> Counter[str]:
         """Return ClickHouse's event counters, or nothing unless they are asked for.
 
         They count all queries; no others run during a pass, except what the server does by itself.
         https://clickhouse.com/docs/operations/system-tables/events
         """
         if not self._options.profile or not isinstance(self.tables, ClickHouseTables):
-            return {}
-        return {name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")}
+            return Counter()
+        return Counter({name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")})
 
     def _checked(self, returned: Returned, technique: Technique) -> str | None:
         """Return the dtypes of the frame that a pass gave, if any; raise WrongResultError when it is wrong."""
@@ -264,26 +265,6 @@ def _in_parts(frame: Frame, calls: int) -> list[Frame]:
     size = len(frame) // calls
     starts = [*range(0, size * calls, size)] if size else [0]
     return [frame[start:end] for start, end in pairwise([*starts, len(frame)])]
-
-
-def _since(before: dict[str, int], after: dict[str, int]) -> str | None:
-    """Return the non-zero increases of counters as JSON; None without counters."""
-    counts = {name: value - before.get(name, 0) for name, value in after.items()}
-    return json.dumps({name: count for name, count in sorted(counts.items()) if count}) if after else None
-
-
-def _wait_for_server(tables: Tables, reason: str) -> None:
-    deadline = time.monotonic() + SERVER_RETURN_SECONDS
-    while True:
-        try:
-            return tables.ping()
-        except ServerError as error:
-            if time.monotonic() > deadline:
-                raise ServerError(
-                    f"the server did not come back within {SERVER_RETURN_SECONDS} s after: {reason}; "
-                    "what was finished is kept"
-                ) from error
-        time.sleep(0.5)
 
 
 async def called(technique: Technique, *arguments: object) -> Any:

@@ -12,45 +12,46 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
 
 READINGS = 3
-"""The maximum of readings of a server's list of processes, which is read again when some end during the reading."""
-RETURN_SECONDS = 1.0
-RETAINED_BYTES = 16 << 20
+"""The maximum of readings of a server's processes, which are read again when some begin or end during the reading."""
+RETURN_SECONDS, RETAINED_BYTES = 1.0, 16 << 20
 """Polars' allocator returns freed memory in the background, in about half a second; a pass waits for more than this.
 https://jemalloc.net/jemalloc.3.html#opt.dirty_decay_ms"""
 POPULATE_READ = 22
 """MADV_POPULATE_READ of the kernel: https://github.com/torvalds/linux/blob/master/include/uapi/asm-generic/mman-common.h"""
-PROCESS_CLOCK = 2
-"""CPUCLOCK_SCHED: the scheduler's count of all threads, in nanoseconds."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds and bytes of memory of a pass; None if they were not asked for or are not known."""
+    """CPU seconds and bytes of memory of a pass; None if they were not asked for or are not known.
+
+    - `client_system_s`: the kernel's part of the client's CPU: copying to and from sockets, finding and zeroing memory
+    - `minor_faults`: pages of memory that the kernel gave the client on first access
+    - `other_cpu_s`: all other processes, with the time that the host of a virtual machine did not run it
+    """
 
     client_cpu_s: float
     server_cpu_s: float | None
     peak_rss_bytes: int | None
     client_system_s: float | None = None
-    """The kernel's part of the client's CPU: copying to and from sockets, finding and zeroing memory."""
     minor_faults: int | None = None
-    """Pages of memory that the kernel gave the client on first access."""
     other_cpu_s: float | None = None
-    """CPU of all other processes, with the time that the host of a virtual machine did not run it."""
 
 
-@dataclass(frozen=True)
-class Cores:
-    """CPU seconds of the cores that this process may use, since the machine started, in ticks of 10 ms."""
+class Cores(NamedTuple):
+    """CPU seconds of the cores that this process may use, since the machine started, in ticks of 10 ms.
+
+    `stolen_s` is the time that a virtual machine was ready to run and its host ran others. `busy_s` is that and user
+    and kernel time, without interrupts: on loopback they are the packets of client and server.
+    """
 
     busy_s: float
-    """User and kernel time, with `stolen_s`, without interrupts, which are a pass's own packets."""
     stolen_s: float
-    """The time that a virtual machine was ready to run and its host ran others."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class Moved:
     wire_bytes: int | None = None
     profile_events: str | None = None
     latencies_s: tuple[float, ...] = ()
-    """The seconds of each of its calls."""
 
 
 class Meter:
@@ -72,8 +72,7 @@ class Meter:
     def __init__(self, server_process_id: int | None) -> None:
         self._server: psutil.Process | None = None
         if server_process_id is not None:
-            # psutil does not confuse a process with a later one of the same id.
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error):  # psutil knows a process from a later one of the same id
                 self._server = psutil.Process(server_process_id)
         self._resting_bytes = _rss_bytes()
 
@@ -88,33 +87,25 @@ class Meter:
             give_back_memory()
         if memory:
             self._wait_for_memory()
-        self._rss_bytes, self._lazy_bytes = (reset_peak_rss(), lazily_freed_bytes()) if memory else (None, 0)
-        self._server_cpu_s = self._server_cpu()
-        self._cores = cores_cpu()
+        self._rss_bytes, self._lazy_bytes = (reset_peak_rss(), _lazily_freed_bytes()) if memory else (None, 0)
+        self._server_cpu_s, self._cores = family_cpu_s(self._server), cores_cpu()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._client_cpu_ns = time.process_time_ns()
 
     def stop(self) -> Usage:
         """Return the usage since `start`."""
         client = (time.process_time_ns() - self._client_cpu_ns) / 1e9
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        cores = cores_cpu()
+        usage, cores = resource.getrusage(resource.RUSAGE_SELF), cores_cpu()
         peak_growth = peak_rss_growth(self._rss_bytes)
         if peak_growth is not None and self._lazy_bytes:  # it may have reused pages that were still counted
-            peak_growth += max(0, self._lazy_bytes - lazily_freed_bytes())
-        before, after = self._server_cpu_s, self._server_cpu()
+            peak_growth += max(0, self._lazy_bytes - _lazily_freed_bytes())
+        before, after = self._server_cpu_s, family_cpu_s(self._server)
         server = None if before is None or after is None else max(0.0, after - before)
         other = None
         if cores and self._cores and server is not None:
             other = max(0.0, cores.busy_s - self._cores.busy_s - client - server)
-        return Usage(
-            client_cpu_s=client,
-            server_cpu_s=server,
-            peak_rss_bytes=peak_growth,
-            client_system_s=usage.ru_stime - self._usage.ru_stime,
-            minor_faults=usage.ru_minflt - self._usage.ru_minflt,
-            other_cpu_s=other,
-        )
+        system, faults = usage.ru_stime - self._usage.ru_stime, usage.ru_minflt - self._usage.ru_minflt
+        return Usage(client, server, peak_growth, system, faults, other)
 
     def _wait_for_memory(self) -> None:
         """Wait until freed memory is returned: reusing it would hide what the next pass takes."""
@@ -123,46 +114,38 @@ class Meter:
             time.sleep(0.05)
         self._resting_bytes = _rss_bytes()
 
-    def _server_cpu(self) -> float | None:
-        return None if self._server is None else family_cpu_s(self._server)
 
+def family_cpu_s(parent: psutil.Process | None) -> float | None:
+    """Return the CPU seconds of a process and its descendants, ended ones included; None when the process has ended.
 
-def family_cpu_s(parent: psutil.Process) -> float | None:
-    """Return the CPU seconds of a process and its children, ended ones included; None when the process has ended."""
-    for _ in range(READINGS):
-        try:
-            if not parent.is_running():  # another process may have its id by now
+    The kernel's lists may lack a child while another ends: all is read again until two lists agree.
+    https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
+    """
+    try:
+        for _ in range(READINGS):
+            if parent is None or not parent.is_running():  # another process may have its id by now
                 return None
-            # A process that ends after the list was made has no clock any more: then all are read again.
-            children, times = _descendants(parent), parent.cpu_times()
-            known = [times.children_user + times.children_system, cpu_s(parent)]
-        except psutil.Error:
-            return None
-        alive = []
-        for child in children:
-            with contextlib.suppress(psutil.Error):
-                alive.append(cpu_s(psutil.Process(child)))
-        if len(alive) == len(children):
-            break
-    return sum(known) + sum(alive)
+            children, times, own = _descendants(parent), parent.cpu_times(), cpu_s(parent)
+            alive = []
+            for child in children:
+                with contextlib.suppress(psutil.Error):
+                    alive.append(cpu_s(psutil.Process(child)))
+            if children == _descendants(parent):
+                break
+    except psutil.Error:
+        return None
+    return times.children_user + times.children_system + own + sum(alive)
 
 
 def _descendants(parent: psutil.Process) -> list[int]:
     """Return the ids of all descendants of a process; raise psutil.NoSuchProcess when it has ended.
 
-    The kernel's lists are read until two readings agree, because a child may be missing while another ends. psutil is
-    the fallback: it reads every process of the machine.
-    https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
+    psutil is the fallback, because it reads every process of the machine.
     """
     try:
-        found = _listed(parent.pid)
-        for _ in range(READINGS):
-            before, found = found, _listed(parent.pid)
-            if found == before:
-                break
+        return _listed(parent.pid)
     except OSError:  # not Linux, a kernel without these lists, or a process that has ended
         return [one.pid for one in parent.children(recursive=True)]
-    return found
 
 
 def _listed(process_id: int) -> list[int]:
@@ -181,9 +164,8 @@ def cpu_s(process: psutil.Process) -> float:
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            return time.clock_gettime_ns((~process.pid << 3) | PROCESS_CLOCK) / 1e9
-    times = process.cpu_times()
-    return float(times.user + times.system)
+            return time.clock_gettime_ns((~process.pid << 3) | 2) / 1e9  # CPUCLOCK_SCHED: of all threads
+    return float(sum(process.cpu_times()[:2]))
 
 
 def children_cpu_s() -> float:
@@ -193,20 +175,15 @@ def children_cpu_s() -> float:
 
 
 def cores_cpu() -> Cores | None:
-    """Return the CPU time of the cores that this process may use, by proc_stat(5); None without such a count.
-
-    Interrupts are left out: on loopback they are the packets of client and server.
-    """
+    """Return the CPU time of the cores that this process may use; None where it is not counted."""
     try:
-        lines = Path("/proc/stat").read_text().splitlines()
-        ours = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-        per_second = os.sysconf("SC_CLK_TCK")
-        counts = [[int(word) for word in line.split()[1:9]] for line in lines if line.partition(" ")[0] in ours]
-        stolen = sum(count[7] for count in counts)
-        busy = sum(user + nice + system for user, nice, system, *_ in counts) + stolen
-    except (OSError, AttributeError, ValueError, IndexError):  # not Linux, or a container with another file
+        every = psutil.cpu_times(percpu=True)
+        ours = [every[core] for core in os.sched_getaffinity(0)]
+        stolen = sum(one.steal for one in ours)
+    except (OSError, AttributeError, IndexError):  # not Linux, or a container with another list of cores
         return None
-    return Cores(busy / per_second, stolen / per_second) if busy else None
+    busy = sum(one.user + one.nice + one.system for one in ours) + stolen
+    return Cores(busy, stolen) if busy else None
 
 
 def settle() -> None:
@@ -240,10 +217,7 @@ def give_back_memory() -> None:
 
 
 def reset_peak_rss() -> int | None:
-    """Reset the kernel's high-water mark of memory and return it in bytes; None if that is not possible.
-
-    See clear_refs in proc(5).
-    """
+    """Reset the kernel's high-water mark of memory, by proc(5), and return it; None if that is not possible."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -257,7 +231,7 @@ def peak_rss_growth(before: int | None) -> int | None:
     return None if before is None or peak is None else max(0, peak - before)
 
 
-def lazily_freed_bytes() -> int:
+def _lazily_freed_bytes() -> int:
     """Return the memory that the kernel may take and still counts for this process, by MADV_FREE of madvise(2)."""
     return _own_bytes("smaps_rollup", "LazyFree:") or 0
 

@@ -36,28 +36,25 @@ class Failed:
     reason: str
 
 
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""The escape sequences of colours in Python's tracebacks, which a notebook's kernel asks for."""
-
 type Pass[V] = Ok[V] | Skipped | Failed
 
 
-def attempt[V](
-    work: Callable[[], V], home: Path | None = None, failures: tuple[type[Exception], ...] = (Exception,)
-) -> Pass[V]:
-    """Return the outcome of `work`; errors of `failures` are outcomes, others are raised.
-
-    Paths of files in the directory `home` are shortened in reasons.
-    """
+def attempt[V](work: Callable[[], V], home: Path | None = None) -> Pass[V]:
+    """Return the outcome of `work`; paths of files in the directory `home` are shortened in reasons."""
     try:
         return Ok(work())
     except UnavailableError as error:
         return Skipped(str(error))
-    except WrongResultError as error:
-        reason = str(error)
-    except failures as error:
-        reason = describe(error)
+    except Exception as error:  # noqa: BLE001  any error is the outcome of a pass
+        reason = str(error) if isinstance(error, WrongResultError) else describe(error)
     return Failed(reason if home is None else reason.replace(f"{home}/", ""))
+
+
+def value_of[V](outcome: Pass[V]) -> V:
+    """Return the values of a pass; raise the error for which there are none."""
+    if isinstance(outcome, Ok):
+        return outcome.values
+    raise (UnavailableError if isinstance(outcome, Skipped) else WrongResultError)(outcome.reason)
 
 
 def columns_of(outcome: Pass[Mapping[str, Any]]) -> dict[str, Any]:
@@ -76,7 +73,8 @@ def right[V](values: V, wrong: str | None) -> V:
 
 def last_line(written: str, otherwise: str) -> str:
     """Return the last line of a process's output, which usually has its error; `otherwise` without output."""
-    return next(reversed(COLOURS.sub("", written).strip().splitlines()), otherwise)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", written)  # without colours, which a notebook's kernel asks for
+    return next(reversed(plain.strip().splitlines()), otherwise)
 
 
 def describe(error: BaseException) -> str:

@@ -20,12 +20,10 @@ FIRST_SHARE = 8
 """The divisor of the rows for the first stage, in which a slow technique takes no longer than a likely winner later."""
 LONGEST_PASS_SECONDS = {True: 0.2, False: 0.6}
 """The longest pass of everyday techniques, in a race and without; slower techniques move fewer rows."""
-SURE_ROUNDS = 2
-"""The rounds without a race in which all techniques move all rows, before slow techniques sit out."""
+SURE_ROUNDS = MIN_ROUNDS
+"""The rounds without a race in which all techniques move all rows, as many as a verdict takes, before slow ones end."""
 LEAST_CLIMB_ROWS = 1000
 """No technique takes minutes for fewer rows."""
-CLIMB_ROUNDS = 2
-"""The rounds of the first stage of everyday techniques: the first round includes one-time work such as imports."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,8 @@ def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
 def first_stage(rows: int, rounds: Rounds) -> Stage | None:
     """Return a stage of few rows for techniques that may take minutes; None when `rows` are few themselves."""
     few = rows // 40
-    return Stage(few, Rounds(CLIMB_ROUNDS, 0, rounds.seed)) if few >= LEAST_CLIMB_ROWS else None
+    # The first of two rounds includes one-time work such as imports.
+    return Stage(few, Rounds(2, 0, rounds.seed)) if few >= LEAST_CLIMB_ROWS else None
 
 
 def final_stage(rows: int, rounds: Rounds) -> Stage:
@@ -74,7 +73,7 @@ def in_time(
 
 def _speeds(passes: pl.DataFrame, stage: Stage) -> dict[tuple[str, ...], float]:
     """Return the fastest rows/s of each technique in a stage; techniques that ever failed are left out."""
-    timed = statistics.statistics(passes.filter(rows=stage.rows)).drop_nulls("median_rows_per_s")
+    timed = statistics.medians(passes.filter(rows=stage.rows), statistics.NAMES).drop_nulls("rows_per_s")
     return {tuple(row[:-1]): row[-1] for row in timed.select(*statistics.NAMES, "max_rows_per_s").rows()}
 
 
@@ -102,14 +101,10 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
         staying |= {*near[: max(LEAST, math.ceil(len(group) * stage.share))]}
         staying |= {*[one for one in group if one.origin == "published"][:1]}
         staying |= {one for one in group if one.connections > 1 and speeds[one.key] >= slowest / 2}
-    methods = {_method(one) for one in staying}
-    staying |= {one for one in within_reach if _method(one) in methods}
+    method = {one: one.name.removeprefix(f"{one.frame}_") for one in techniques}
+    methods = {method[one] for one in staying}
+    staying |= {one for one in within_reach if method[one] in methods}
     return [one for one in techniques if one in staying]
-
-
-def _method(technique: Technique) -> str:
-    """Return a technique's name without its kind of frame."""
-    return technique.name.removeprefix(f"{technique.frame}_")
 
 
 def _kind(technique: Technique) -> tuple[str, str]:

@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,50 +33,28 @@ MIN_ROUNDS = 3
 """The minimum for a verdict: in simulations, one in ten pages of two rounds has a false one."""
 
 
-@dataclass(frozen=True)
 class Ratio:
-    """A ratio of speeds, by the logarithms of its per-round ratios; NaN without a round that both sides have."""
+    """A ratio of speeds, by the logarithms of its per-round ratios.
 
-    logs: tuple[float, ...] = ()
+    `ratio` is their median by Hodges and Lehmann: the median of the means of all pairs. `low` and `high` are the ends
+    of its interval, or range. All three are NaN without a round that both sides have.
+    """
 
-    @property
-    def rounds(self) -> int:
-        """The number of rounds."""
-        return len(self.logs)
-
-    @property
-    def ratio(self) -> float:
-        """The median of per-round ratios, by Hodges and Lehmann: the median of the means of all pairs."""
-        return math.exp(median(self._means)) if self.logs else math.nan
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval, or range; NaN without rounds."""
-        return self._ends[0]
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self._ends[1]
+    def __init__(self, logs: Sequence[float] = ()) -> None:
+        self.logs, self.rounds = logs, len(logs)
+        self.ratio = self.low = self.high = math.nan
+        if logs:
+            low, high = min(logs), max(logs)
+            means = sorted((one + other) / 2 for at, one in enumerate(logs) for other in logs[at:])
+            if self.rounds >= LEAST_ROUNDS:
+                at = _means_outside(self.rounds)
+                low, high = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
+            self.ratio, self.low, self.high = math.exp(median(means)), math.exp(low), math.exp(high)
 
     @property
     def values(self) -> tuple[float | None, ...]:
         """The ratio, the ends of its interval and the number of rounds; four times None without rounds."""
         return (self.ratio, self.low, self.high, self.rounds) if self.logs else (None,) * 4
-
-    @property
-    def _means(self) -> list[float]:
-        return sorted((one + other) / 2 for at, one in enumerate(self.logs) for other in self.logs[at:])
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        if not self.logs:
-            return math.nan, math.nan
-        if self.rounds < LEAST_ROUNDS:
-            return math.exp(min(self.logs)), math.exp(max(self.logs))
-        means, at = self._means, _means_outside(self.rounds)
-        low, high = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
-        return math.exp(low), math.exp(high)
 
 
 def interval_text(low: float, high: float, rounds: int) -> str:
@@ -102,10 +79,9 @@ def _means_outside(rounds: int) -> float:
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """Return the ratio of the rows/s of two sets of passes of one run, without rounds if any pass failed."""
-    one, other = (
-        dict(side.filter(status="ok").select("pass", "rows_per_s").rows()) if "failed" not in side["status"] else {}
-        for side in (left, right)
-    )
+    if "failed" in {*left["status"], *right["status"]}:
+        return Ratio()
+    one, other = (dict(side.filter(status="ok").select("pass", "rows_per_s").rows()) for side in (left, right))
     return _paired(one, other)
 
 
@@ -116,7 +92,7 @@ def ratio_of_rows(left: Mapping[str, Any], right: Mapping[str, Any]) -> Ratio:
 
 
 def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
-    return Ratio(tuple(math.log(speed / other[number]) for number, speed in one.items() if number in other))
+    return Ratio([math.log(speed / other[number]) for number, speed in one.items() if number in other])
 
 
 def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
@@ -125,17 +101,17 @@ def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     return Ratio() if rows is None else ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The estimate of the logarithm of a ratio."""
+class Evidence(NamedTuple):
+    """The estimate of the logarithm of a ratio: the variance of `mean` is `variance` times `share`.
+
+    `variance`, with its `degrees` of freedom, is that of one round's ratio, or of one pass where two runs have no
+    rounds in common.
+    """
 
     mean: float
     variance: float
-    """The variance of one round's ratio, or of one pass where two runs have no rounds in common."""
     degrees: int
-    """The degrees of freedom of the variance."""
     share: float
-    """The variance of `mean` is the variance times this."""
 
 
 def evidence(logs: Sequence[float]) -> Evidence:
@@ -205,9 +181,18 @@ def verdicts(claims: Sequence[tuple[Ratio, float]], above: str = "holds", below:
 
 
 def tied(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of `statistics.medians`, fastest first, that are statistically tied with the first."""
-    signs = shown([(ratio_of_rows(rows[0], row), 1) for row in rows[1:]])
-    return [row for row, sign in zip(rows[1:], signs, strict=True) if sign != 1]
+    """Return the rows of `statistics.medians`, fastest first, that are statistically tied with the first.
+
+    A row with fewer rounds than a verdict takes, where the first has enough, was too slow to go on: it is not tied.
+    """
+    compared = [ratio_of_rows(rows[0], row) for row in rows[1:]]
+    decided = len(rows[0]["rounds"] or ()) >= MIN_ROUNDS if rows else False
+    signs = shown([(one, 1) for one in compared])
+    return [
+        row
+        for row, one, sign in zip(rows[1:], compared, signs, strict=True)
+        if sign != 1 and (one.rounds >= MIN_ROUNDS or not decided)
+    ]
 
 
 def two_sided(t: float, degrees: int) -> float:

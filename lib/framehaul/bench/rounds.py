@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from framehaul.bench.meter import settle, settled
 from framehaul.bench.passes import Pass, Skipped, attempt
@@ -55,14 +55,12 @@ def in_rounds[T: Hashable, V](
     stop: threading.Event | None = None,
     progress: Callable[[T, int], object] = lambda *_: None,
     finished: Callable[[T, int], bool] = lambda *_: False,
-    ended: Callable[[Pass[V]], object] = lambda _: None,
-    home: Path | None = None,
 ) -> None:
     """Measure every task once in each round; `record` gets the task, the number of the pass from 1 on, and the outcome.
 
-    Warm-ups have numbers below 1 and are not recorded. `attempt`, which gets `home`, turns errors of `measure` into
-    outcomes. A skipped task is not measured again. Passes that an interrupted run has `finished` are left out, and a
-    task without further passes has no warm-up. `ended` gets every outcome, also of warm-ups. Raises KeyboardInterrupt
+    Warm-ups have numbers below 1 and are not recorded. `attempt` turns errors of `measure` into outcomes. A skipped
+    task is not measured again. Passes that an interrupted run has `finished` are left out, and a task without further
+    passes has no warm-up. `progress` is called before every pass; its errors end the run. Raises KeyboardInterrupt
     between two tasks after `stop` was set.
     """
     left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
@@ -75,13 +73,12 @@ def in_rounds[T: Hashable, V](
                 progress(task, number)
                 if task not in left or (number > 0 and finished(task, number)):
                     continue
-                outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home)  # noqa: B023
+                outcome: Pass[V] = skipped.get(task) or attempt(partial(measure, task, number))
                 if isinstance(outcome, Skipped):
                     skipped[task] = outcome
                 if number > 0:
                     record(task, number, outcome)
                 settle()  # tasks import modules when they run
-                ended(outcome)
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:

@@ -31,10 +31,8 @@ def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: st
     apart = {*keys, "pass", *(one.meta.output_name() for one in also)}
     figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in apart]
     fast, status = pl.col(speed), pl.col("status")
-    variation = fast.std() / fast.mean()
-    good = (status == "ok").all()
+    variation, good = fast.std() / fast.mean(), (status == "ok").all()
     not_ok = status.filter(status != "ok").first().fill_null("ok")
-    ended = pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(not_ok)
     of_good = {
         **{name: pl.col(name).median() for name in figures},
         f"min_{speed}": fast.min(),
@@ -46,7 +44,7 @@ def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: st
         *(pl.when(good).then(figure).alias(name) for name, figure in of_good.items()),
         (good & (variation > UNSTABLE_VARIATION)).fill_null(False).alias("unstable"),
         (status == "ok").sum().alias("passes"),
-        ended.alias("status"),
+        pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(not_ok).alias("status"),
         pl.col("reason").drop_nulls().first(),
         *also,
     )
@@ -75,13 +73,11 @@ RATIO: dict[str, pl.DataType] = {
 def _compared(group: pl.DataFrame, base: pl.Expr | None, speed: str) -> pl.DataFrame:
     timed = group.drop_nulls(speed).to_dicts()
     among = timed if base is None else group.filter(base).drop_nulls(speed).to_dicts()
-    first = {id(row) for row in [*timed[:1], *tied(timed)]} if timed else set()
-    rows: list[dict[str, Any]] = []
-    for row in timed:
-        over = ratio_of_rows(row, among[0]) if among else Ratio()
-        rows.append({"tied": id(row) in first, **dict(zip(RATIO, over.values, strict=True))})
-    rows += [dict.fromkeys(("tied", *RATIO))] * (len(group) - len(timed))
-    return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO})
+    first = {id(row) for row in [*timed[:1], *tied(timed)]}
+    over = [ratio_of_rows(row, among[0]) if among else Ratio() for row in timed]
+    rows: list[tuple[Any, ...]] = [(id(row) in first, *one.values) for row, one in zip(timed, over, strict=True)]
+    rows += [(None,) * 5] * (len(group) - len(timed))
+    return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO}, orient="row")
 
 
 def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -> pl.DataFrame:
@@ -98,17 +94,15 @@ def missing(passes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
-    """Return the `medians` of each technique, or of other `names`, with the mean of rows/s, `avg_s` and dtypes.
+    """Return the `medians` of each technique, or of other `names`, with the mean of rows/s and dtypes.
 
     The median of rows/s is called `median_rows_per_s`.
     """
-    keys = [*names, "label", "origin", "family", "driver", "frame"]
     good = (pl.col("status") == "ok").all()
     return medians(
         passes,
-        keys,
+        [*names, "label", "origin", "family", "driver", "frame"],
         *(pl.col(name).first() for name in ("rows", "connections", "contract") if name not in names),
-        pl.when(good).then(pl.col("seconds").mean()).alias("avg_s"),
         pl.when(good).then(pl.col("rows_per_s").mean()).alias("mean_rows_per_s"),
         pl.when(good).then(pl.col("dtypes").first()).alias("dtypes"),
     ).rename({"rows_per_s": "median_rows_per_s"})
@@ -146,7 +140,7 @@ def judged(medians: pl.DataFrame, within: Sequence[str], base: pl.Expr) -> pl.Da
     """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
 
     `verdict` is faster, slower, inconclusive or not measured: all rows are judged together by the rule of
-    `bench.ratios`. `base_` columns have the figures of the selected row. `ranked` describes the `ratio` columns.
+    `bench.ratios`. `base_` columns have the figures of the selected row. The `ratio` columns are those of `ranked`.
     """
     selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
     pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")

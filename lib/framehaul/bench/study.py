@@ -31,10 +31,10 @@ class Parameter:
     reference: Value | None = None
     """The values of the other presets, where they differ."""
 
-    def at(self, default: Value, smoke: Value | None = None, reference: Value | None = None) -> Parameter:
-        """Return the parameter with the values of one study."""
-        smoke = self.smoke if smoke is None else smoke
-        return replace(self, default=default, smoke=smoke, reference=self.reference if reference is None else reference)
+    def at(self, default: Value, **others: Value) -> Parameter:
+        """Return the parameter with the values of one study; `others` are those of the presets smoke and reference."""
+        changes: dict[str, Any] = {"default": default, **others}
+        return replace(self, **changes)
 
     def of(self, preset: Preset) -> Value:
         """Return the value of a preset."""
@@ -76,19 +76,13 @@ ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, referen
 ROUNDS = Parameter("rounds", 3, "rounds, in each of which every task runs once", least=1, smoke=1, reference=6)
 WARMUP = Parameter("warmup", 1, "discarded first rounds, which measure memory and bytes on the wire", smoke=0)
 RACE = Parameter(
-    "race",
-    1,
-    "1: techniques that are slow on a part of the rows do not move all of them; 0: all techniques move all rows, and "
-    "techniques that take half as long again end after two rounds",
-    smoke=0,
-    reference=0,
+    "race", 1, "1: techniques that are slow on a part of the rows end there; 0: all move all rows", smoke=0, reference=0
 )
 TRIED = Parameter(
     "tried",
     "directions",
-    "techniques for edge cases and faults: all; families: one of each family and origin; directions: one of each "
-    "direction and origin, without everyday calls; fewest: one beyond and one streamed of each direction; tenth: the "
-    "fewest and a tenth of all, another tenth each day",
+    "techniques for edge cases and faults: all; one of each family and origin (families), or of each direction and "
+    "origin (directions); one beyond and one streamed (fewest); these and a tenth of all, another each day (tenth)",
     choices=("all", "families", "directions", "fewest", "tenth"),
     smoke="fewest",
     reference="all",
@@ -118,8 +112,7 @@ class Study:
     headline: str = ""
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
-    """The expected time on two cores by each preset. In a smoke run, where several studies run at once, it is the time
-    that this study adds."""
+    """The expected time on two cores by each preset; in a smoke run, in which studies run in parallel, what it adds."""
     untimed: bool = False
     """True if it measures no time: it runs in parallel with other untimed studies."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")

@@ -14,14 +14,11 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Direction
 
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
-"""The order of pages."""
 FEWEST: dict[Direction, set[tuple[str, str]]] = {
     "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches"), ("upsert", "polars")},
     "read": {("beyond", "polars"), ("streamed", "batches")},
 }
 """Origins and kinds of frame. Writes are tried with both kinds, because pandas has an index and Polars lazy frames."""
-
-TENTH = 10
 
 
 @dataclass(frozen=True)
@@ -44,19 +41,14 @@ class Tried:
 class Trials[C: Tried]:
     """A recorder of a run's cells, from any thread, and of the reasons why others were not tried."""
 
-    write: Callable[[C], object]
+    record: Callable[[C], object]
+    """Record a cell with its outcome."""
     finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """The reasons why techniques cannot run here."""
     left_out: dict[str, str] = field(default_factory=dict)
     """The reasons why a server does not allow a trial."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def record(self, cell: C) -> None:
-        """Record a cell with its outcome."""
-        with self._lock:
-            self.write(cell)
 
     def skip(self, technique: Technique, reason: str) -> None:
         """Record that a technique cannot run here."""
@@ -64,7 +56,7 @@ class Trials[C: Tried]:
 
 
 def all_techniques() -> list[Technique]:
-    """Return all techniques that move a frame, without baselines, and the streamed moves."""
+    """Return all techniques that move a frame, without baselines, and the streamed moves, in the order of pages."""
     moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
     return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
@@ -82,7 +74,7 @@ def chosen_techniques(
     every = all_techniques() if among is None else among
     if tried == "tenth":
         fewest, day = chosen_techniques("fewest", every), (today or dt.date.today()).toordinal()
-        return [one for at, one in enumerate(every) if one in fewest or (at + day) % TENTH == 0]
+        return [one for at, one in enumerate(every) if one in fewest or not (at + day) % 10]
     kinds: dict[str, Callable[[Technique], str]] = {
         "all": lambda one: one.name,
         "families": lambda one: f"{one.origin} {one.family}",
@@ -106,11 +98,13 @@ def trials[C: Tried](
     place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
     terms = {"tried": [one.key for one in chosen]}  # a tenth differs after midnight
     with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
+        lock = threading.Lock()
 
-        def write(cell: C) -> None:
-            this_run.write(cell)
-            this_run.progress(cell.technique)
+        def record(cell: C) -> None:
+            with lock:
+                this_run.write(cell)
+                this_run.progress(cell.technique)
 
-        cells = Trials(write, this_run.finished)
+        cells = Trials(record, this_run.finished)
         yield this_run, cells
         this_run.metadata |= {"unavailable": cells.unavailable}

@@ -38,14 +38,11 @@ class Expected:
         table = self._table
         try:
             with panics_raised():
-                return (
-                    other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
-                    or invalid(received)
-                    or self._zones_differ(received)
-                    or difference_in_any_order(
-                        self._sent, content_of(received, table.columns, nan_is_null=True), table.key
-                    )
-                )
+                wrong = other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
+                if wrong := wrong or invalid(received) or self._zones_differ(received):
+                    return wrong
+                content = content_of(received, table.columns, nan_is_null=True)
+                return difference_in_any_order(self._sent, content, table.key)
         except PanicError as error:
             # Values that no frame can hold, such as decimals beyond their digits, make Polars panic on access.
             return f"the frame is not valid: Polars panics where its values are looked at ({error.__cause__})"
@@ -54,23 +51,20 @@ class Expected:
         """Return which timestamps came as text with a zone although none was sent, or the reverse."""
         for column in self._table.columns:
             if isinstance(column.types.polars, pl.Datetime):
-                zones, wanted = _zones_in_text(received[column.name]), column.types.polars.time_zone is not None
-                if zones - {wanted}:
+                values, wanted = received[column.name], column.types.polars.time_zone is not None
+                if isinstance(values, pd.Series):
+                    values = pl.Series(values.dropna().tolist() if pd.api.types.is_string_dtype(values) else [])
+                if values.dtype == pl.String and (values.drop_nulls().str.contains(ZONE) != wanted).any():
                     return f"column {column.name} holds text that {'does not say' if wanted else 'has'} a zone"
         return None
 
     def keep_reference(self, tables: Tables, reference: Table) -> None:
-        """Load the rows into the table `reference`; raise ReferenceTableError when reading it gives other rows.
-
-        `difference_on_server` compares written tables with it.
-        """
+        """Load the rows into a table to compare written tables with; raise ReferenceTableError when it is wrong."""
         tables.create(reference)
         tables.load(reference, self._content.cast(self._table.arrow_schema))
-        difference = self.difference(tables.content(reference))
-        if difference:
+        if difference := self.difference(tables.content(reference)):
             raise ReferenceTableError(f"the reference table itself is wrong: {difference}")
-        self._rows_fingerprint = tables.rows_fingerprint(reference)
-        self._reference = reference
+        self._reference, self._rows_fingerprint = reference, tables.rows_fingerprint(reference)
 
     def difference_on_server(self, tables: Tables) -> str | None:
         """Return how the written table differs from the reference; None when their rows are exactly the same."""
@@ -83,13 +77,6 @@ class Expected:
             return wrong
         written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
         return differs_in(name for name in names if written[name] != sent[name])
-
-
-def _zones_in_text(values: pl.Series | pd.Series) -> set[bool]:
-    """Return whether values have a zone in their text: True, False or both; nothing unless they are text."""
-    if isinstance(values, pd.Series):
-        values = pl.Series(values.dropna().tolist() if pd.api.types.is_string_dtype(values) else [])
-    return {*values.drop_nulls().str.contains(ZONE)} if values.dtype == pl.String else set()
 
 
 def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
@@ -105,8 +92,8 @@ def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
 
 
 def _invalid(name: object, values: pl.Series | pd.Series) -> str | None:
+    start = 0
     try:
-        start = 0
         for chunk in _arrow_chunks(values):
             chunk.validate(full=True)
             start += len(chunk)

@@ -25,29 +25,24 @@ from framehaul.data.text import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 MOST_FIELD_BYTES = 1 << 30
 """The longest field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
-CUT, TOO_LONG = -1, -2
-"""Returned in place of the end of a LEB128 number that is incomplete, or too long."""
 ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW = range(6)
 """The reasons why `decode_rows` ended."""
 ANY_BYTES, TEXT_BYTES, UUID_BYTES = -1, 0, 16
 """The widths of fields that are not numbers."""
 MESSAGE_HEAD_BYTES = 5
 """The bytes of the type and the length of a message: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
-COPY_DATA = ord("d")
+COPY_DATA, DASH = ord("d"), ord("-")
 UUID_TEXT_BYTES = 36
-DASH = ord("-")
 EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00FF00FF00FF)
 EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F000F000F000F)
 LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
 ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
-FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
-FORTY, FORTY_EIGHT = np.uint64(40), np.uint64(48)
+ONE, TWO, FOUR, FIVE, SIX, NINE, FORTY, FORTY_EIGHT = [np.uint64(number) for number in (1, 2, 4, 5, 6, 9, 40, 48)]
+SEVEN_BITS, LAST_BYTE = np.uint64(127), np.uint64(255)
 SHORT_RUN = 24
 """The longest run that is sorted faster by comparison than by counting bytes."""
 DISTINCT_BY_TWO_BYTES = 1 << 19
@@ -58,9 +53,6 @@ LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
 """The bytes and the offsets in a cache line."""
 CLOSE = 4
 """Texts are close together if at least one in this many is read."""
-SEVEN_BITS = np.uint64(127)
-ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
-LAST_BYTE = np.uint64(255)
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
@@ -120,32 +112,24 @@ def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
 
 
 @compiled
-def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a LEB128 number of at most nine bytes, which fits into 63 bits, and its end, CUT or TOO_LONG."""
-    number = shift = 0
-    while at < end:
-        byte = int(data[at])
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:  # noqa: PLR2004
-            return number, at
-        shift += 7
-        if shift == 63:  # noqa: PLR2004
-            return 0, TOO_LONG
-    return 0, CUT
-
-
-@compiled
 def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int) -> tuple[int, int, bool]:
     """Fill in start and length of the texts from position `at` and row `done` on; each text follows its length.
 
-    Returns the number of texts in the data, their end, and whether an impossible length follows.
+    A length is a LEB128 number of at most nine bytes, which fits into 63 bits. Returns the number of texts in the data,
+    their end, and whether an impossible length follows.
     """
     for row in range(done, len(starts)):
-        length, start = read_varint(data, at, len(data))
-        if start == TOO_LONG or length > MOST_BYTES - at:
+        length, shift, start, byte = 0, 0, at, 128
+        while byte > 127:  # noqa: PLR2004  the most in seven bits
+            if start == len(data) or shift == 63:  # noqa: PLR2004
+                return row, at, start < len(data)
+            byte = int(data[start])
+            length |= (byte & 127) << shift
+            start += 1
+            shift += 7
+        if length > MOST_BYTES - at:
             return row, at, True
-        if start == CUT or length > len(data) - start:
+        if length > len(data) - start:
             return row, at, False
         starts[row], lengths[row] = start, length
         at = start + length
@@ -298,10 +282,10 @@ def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves:
 
 
 @compiled
-def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
-    """Fill in the first eight bytes of each text as a number that sorts as the texts do."""
+def eight_bytes(data: Bytes, offsets: Int64s, skipped: int, keys: Keys) -> None:
+    """Fill in the eight bytes of each text after the `skipped` ones, as a number that sorts as the texts do."""
     for row in range(len(keys)):
-        key, start, end = np.uint64(0), offsets[row], offsets[row + 1]
+        key, start, end = np.uint64(0), offsets[row] + skipped, offsets[row + 1]
         for index in range(8):
             byte = data[start + index] if start + index < end else np.uint8(0)
             key = (key << EIGHT) | np.uint64(byte)
@@ -384,18 +368,11 @@ def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
 
 @compiled
 def group_texts(
-    data: Bytes,
-    words: Keys,
-    offsets: Int64s,
-    groups: NDArray[np.uint16],
-    firsts: Int64s,
-    near: Bytes,
-    near_words: Keys,
-    places: Int64s,
+    data: Bytes, words: Keys, offsets: Int64s, groups: Any, firsts: Int64s, out: Bytes, out_words: Keys, places: Int64s
 ) -> None:
-    """Copy texts to `near`, grouped by `groups`, and fill in their offsets by place; `firsts` begin the groups.
+    """Copy texts to `out`, grouped by `groups`, and fill in their offsets by place; `firsts` begin the groups.
 
-    `near` has `WORD_SLACK` bytes more than the texts, as in `write_texts`.
+    `out` has `WORD_SLACK` bytes more than the texts, as in `write_texts`.
     """
     count, size = len(groups), np.uint64(len(data))
     ends, rows = np.zeros(len(firsts) + 1, np.uint64), firsts.copy()
@@ -413,15 +390,15 @@ def group_texts(
         ends[group] = at + length
         # The excess bytes of a word must not overwrite the next group, whose texts may already be copied.
         if start + length + WORD_SLACK <= size and at + length + WORD_SLACK <= limits[group]:
-            near_words[at] = words[start]
-            near_words[at + EIGHT] = words[start + EIGHT]
+            out_words[at] = words[start]
+            out_words[at + EIGHT] = words[start + EIGHT]
             word = SIXTEEN
             while word < length:
-                near_words[at + word] = words[start + word]
+                out_words[at + word] = words[start + word]
                 word += EIGHT
         else:
             for byte in range(length):
-                near[at + np.uint64(byte)] = data[start + np.uint64(byte)]
+                out[at + np.uint64(byte)] = data[start + np.uint64(byte)]
     places[count] = limits[-1]
 
 

@@ -12,21 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from framehaul.codecs.compiled import (
-    ANY_BYTES,
-    COPY_DATA,
-    MESSAGE_HEAD_BYTES,
-    NO_SINGLE_ROW,
-    OTHER_COUNT,
-    OTHER_LENGTH,
-    OTHER_WIDTH,
-    TEXT_BYTES,
-    TRAILER,
-    UUID_BYTES,
-    arrow_array,
-    decode_rows,
-    uuid_views_of,
-)
+from framehaul.codecs import compiled
 from framehaul.data.schema import Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, few, keep_invalid, words_of_eight
 
@@ -43,35 +29,30 @@ COLUMNS_OF_A_BATCH = 32
 """More columns get larger batches, because creating an array of few rows takes longer than decoding the rows."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+HEADER_BYTES = len(SIGNATURE) + 8
+"""The bytes of the signature, of flags, and of the length of an extension. PostgreSQL sends neither of the two."""
 WIDTHS = {
-    ColumnType.TEXT: TEXT_BYTES, ColumnType.BYTES: ANY_BYTES, ColumnType.UUID: UUID_BYTES,
-    ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
-    ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8,
-    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8, ColumnType.ENUM: TEXT_BYTES,
+    **dict.fromkeys((ColumnType.TEXT, ColumnType.ENUM), compiled.TEXT_BYTES), ColumnType.BYTES: compiled.ANY_BYTES,
+    ColumnType.UUID: compiled.UUID_BYTES, ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4,
+    ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8,
+    ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8,
     ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8,
 }  # fmt: skip
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
-CRITICAL_FLAGS = 0xFFFF0000
-"""The header's flags that a reader must support; PostgreSQL no longer sets any."""
 
 
 class CopyDecoder:
     """A decoder of one binary COPY, fed in pieces, into record batches in `table.arrow_view_schema`.
 
-    It also decodes into `table.arrow_large_schema`, and casts batches to any other `schema`. A batch is decoded from
-    about `batch_bytes`, by default BATCH_BYTES, and more for tables of many columns.
-
-    Raises ValueError for a table with an unsupported column.
+    The only other `schema` is `table.arrow_large_schema`. A batch is decoded from about `batch_bytes`, by default
+    BATCH_BYTES, and more for tables of many columns. Raises ValueError for a table with an unsupported column.
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None, batch_bytes: int = 0) -> None:
         refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
-        self._table, self._schema = table, schema or table.arrow_view_schema
-        self._plain = self._schema == table.arrow_large_schema
-        self._made = table.arrow_large_schema if self._plain else table.arrow_view_schema
-        self._is_cast = self._schema != self._made
+        self._table, self._schema, self._plain = table, schema or table.arrow_view_schema, schema is not None
         self.batch_bytes = (batch_bytes or BATCH_BYTES) * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
@@ -132,10 +113,10 @@ class CopyDecoder:
             return 0
         if size > self._buffers.size:
             self._buffers = Buffers(self._table, max(size, min(2 * self._buffers.size, MOST_BYTES)))
-        into, head = self._buffers, MESSAGE_HEAD_BYTES * messages
+        into, head = self._buffers, compiled.MESSAGE_HEAD_BYTES * messages
         source = data, words_of_eight(data), size, head, self._plain, into.widths, into.bases
         texts = words_of_eight(into.texts)
-        rows, end, suspects, other, field, number = decode_rows(
+        rows, end, suspects, reason, field, number = compiled.decode_rows(
             *source, into.numbers, into.views, texts, into.free, into.nulls, into.suspects
         )
         self._check_texts(data, into.suspects[:, :suspects])
@@ -143,17 +124,16 @@ class CopyDecoder:
             try:
                 arrays = [
                     into.array(at, column, kind, rows, plain=self._plain)
-                    for at, (column, kind) in enumerate(zip(self._table.columns, self._made.types, strict=True))
+                    for at, (column, kind) in enumerate(zip(self._table.columns, self._schema.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._made)
-            self._batches.append(batch.cast(self._schema) if self._is_cast else batch)
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         into.nulls[:, : rows + 1] = 0
         self._rows += rows
         self._bytes += end
-        self._ended = other == TRAILER
-        if fault := self._fault(other, field, number):
+        self._ended = reason == compiled.TRAILER
+        if fault := self._fault(reason, self._table.columns[field], number):
             raise ValueError(f"{fault}, after {self._place}")
         return end
 
@@ -166,42 +146,37 @@ class CopyDecoder:
             value = data[starts[at] : starts[at] + lengths[at]].tobytes()
             raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)
 
-    def _fault(self, other: int, field: int, number: int) -> str | None:
+    def _fault(self, reason: int, column: Column, number: int) -> str | None:
         """Return a description of the fault in the bytes after the last whole row, None if there is none."""
-        copy, column = f"the binary COPY of {self._table.name}", self._table.columns[field]
-        if other == OTHER_WIDTH:
-            expected = f"row {self._rows:,} has {number} bytes, not {WIDTHS[column.type]}"
-            return f"column {column.name} does not come as {column.types.postgres}: {expected}"
+        copy = f"the binary COPY of {self._table.name}"
         return {
-            OTHER_COUNT: f"{copy} has rows of {number} fields, not of {len(self._table.columns)}",
-            OTHER_LENGTH: f"{copy} has a field of {number} bytes",
-            NO_SINGLE_ROW: f"a message of {copy} is not one row",
-        }.get(other)
+            compiled.OTHER_COUNT: f"{copy} has rows of {number} fields, not of {len(self._table.columns)}",
+            compiled.OTHER_LENGTH: f"{copy} has a field of {number} bytes",
+            compiled.OTHER_WIDTH: f"column {column.name} does not come as {column.types.postgres}: row {self._rows:,} "
+            f"has {number} bytes, not {WIDTHS[column.type]}",
+            compiled.NO_SINGLE_ROW: f"a message of {copy} is not one row",
+        }.get(reason)
 
     def _header_bytes(self, data: Bytes, size: int, *, messages: bool) -> int:
         """Return the length of the header, or 0 if it is incomplete; set `_begun` if it is complete."""
-        skipped = MESSAGE_HEAD_BYTES * messages
-        start = data[skipped : min(size, skipped + len(SIGNATURE) + 8)].tobytes()
+        head = compiled.MESSAGE_HEAD_BYTES * messages
+        start = data[head : min(size, head + HEADER_BYTES)].tobytes()
         if not start.startswith(SIGNATURE[: len(start)]):
             raise ValueError(f"this is no binary COPY: it begins with {start[: len(SIGNATURE)]!r}")
-        if len(start) < len(SIGNATURE) + 8:
+        if len(start) < HEADER_BYTES:
             return 0
-        if flags := int.from_bytes(start[-8:-4]) & CRITICAL_FLAGS:
-            raise ValueError(f"the binary COPY of {self._table.name} has flags that are not known here: {flags:#x}")
-        header = len(start) + int.from_bytes(start[-4:])
-        left = 0
-        if messages:  # the rest of the first message is the first row, and becomes a message
-            left = 1 + int.from_bytes(data[1:MESSAGE_HEAD_BYTES].tobytes()) - skipped - header
-            if left < 0:
-                raise ValueError(f"the header of the binary COPY of {self._table.name} is not in one message")
-        if size < skipped + header:
-            return 0
+        left = 1 + int.from_bytes(data[1:head].tobytes()) - head - HEADER_BYTES if messages else 0
+        if left < 0:
+            raise ValueError(f"the header of the binary COPY of {self._table.name} is not in one message")
+        if any(start[len(SIGNATURE) :]):
+            raise ValueError(f"the binary COPY of {self._table.name} has flags or an extension, unknown here")
         self._begun = True
         if not left:
-            return skipped + header
-        data[header] = COPY_DATA
-        data[header + 1 : header + MESSAGE_HEAD_BYTES] = np.frombuffer((4 + left).to_bytes(4), np.uint8)
-        return header
+            return head + HEADER_BYTES
+        # The rest of the first message is the first row, and becomes a message.
+        message = bytes([compiled.COPY_DATA]) + (4 + left).to_bytes(4)
+        data[HEADER_BYTES : HEADER_BYTES + head] = np.frombuffer(message, np.uint8)
+        return HEADER_BYTES
 
 
 class Buffers:
@@ -225,10 +200,7 @@ class Buffers:
         self.suspects = np.empty((4, rows * int(of_texts[-1])), np.int32)
 
     def array(self, field: int, column: Column, kind: pa.DataType, rows: int, *, plain: bool) -> pa.Array:
-        """Return a column of a batch in this Arrow type, with text `plain` or as views.
-
-        Raises ValueError for values that frames cannot represent.
-        """
+        """Return a column of a batch in this Arrow type; raises ValueError for values that frames cannot represent."""
         numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], kind
         buffers: list[Any]
         match column.type:
@@ -237,24 +209,24 @@ class Buffers:
                 views = np.append(np.uint64(0), numbers) if plain else self.views[field, :rows].copy()
                 buffers = [views, text.copy()]
             case ColumnType.UUID:
-                buffers = uuid_views_of(self.views[field, :rows], reverse=False, plain=plain)
+                buffers = compiled.uuid_views_of(self.views[field, :rows], reverse=False, plain=plain)
             case ColumnType.BOOL:
                 buffers = [np.packbits(numbers != 0, bitorder="little")]
             case ColumnType.DATE:
                 buffers = [since_1970(column, numbers.astype(np.int32), DAYS_TO_2000)]
-            case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 | ColumnType.FLOAT32 | ColumnType.FLOAT64:
-                buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
-            case ColumnType.UINT8 | ColumnType.UINT16 | ColumnType.UINT32 | ColumnType.TIME:
-                arrow = column.postgres_arrow  # the cast to the column's type finds numbers out of range
-                buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
-            case _:
+            case (
+                ColumnType.TIMESTAMP | ColumnType.TIMESTAMP_NS | ColumnType.TIMESTAMP_UTC | ColumnType.TIMESTAMP_BERLIN
+            ):
                 arrow = pa.timestamp("us", arrow.tz)  # PostgreSQL's unit, whatever the frame's unit is
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
+            case _:
+                arrow = column.postgres_arrow  # the cast to the column's type finds numbers out of range
+                buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
-        array = arrow_array(arrow, rows, validity, buffers)
+        array = compiled.arrow_array(arrow, rows, validity, buffers)
         if column.type is ColumnType.TIME:  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        return array if arrow is kind else array.cast(kind)
+        return array if arrow == kind else array.cast(kind)
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:

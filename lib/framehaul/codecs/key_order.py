@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from framehaul.codecs.compiled import sort_runs
-from framehaul.codecs.native_blocks import WIDE, Partitions, Texts, one_piece, values_of
-from framehaul.data.schema import ColumnType, Table
+from framehaul.codecs import native_blocks
+from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import numba_waits
 
 if TYPE_CHECKING:
-    from framehaul.data.schema import Column
-    from framehaul.data.text import Int64s
+    from framehaul.data.text import Int64s, Keys
 
 STRETCH_ROWS = 8_192
 """The rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
 """The number of stretches that 16 bits can count."""
-
-
 ROWS_BEFORE_NUMBA = 400_000
 """The rows that Polars sorts sooner than numba starts."""
 
 
 def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
-    """Return the content, laid out anew where that pays, and its rows as `rows_near_key_order` does.
+    """Return the content, laid out anew where that pays, and its rows near the order of PostgreSQL's primary key.
 
-    Rows that are in order stay as they are, such as those of a key that counts up.
+    An index benefits as much as from the exact order. Only columns of numbers and bytes are compared, no decimals and
+    lists. Rows that are in order stay as they are, such as those of a key that counts up. The content may be in
+    PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
     """
-    names = [column.name for column in _key_columns(content, table)]
-    values = pl.DataFrame(pl.from_arrow(content.select(names)))
-    if not names or _is_sorted(values):
+    columns = {column.name: column for column in table.columns}
+    kinds = {name: content.schema.field(name).type for name in table.key}
+    compared = [
+        columns[name]
+        for name, kind in kinds.items()
+        if columns[name].type is ColumnType.UUID or kind in native_blocks.WIDE or pa.types.is_primitive(kind)
+    ]
+    values = pl.DataFrame(pl.from_arrow(content.select([column.name for column in compared])))
+    if not compared or _is_sorted(values):
         return content, np.arange(content.num_rows)
     if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
         return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
-    return stretched(content, rows_near_key_order(content, table))
-
-
-def _key_columns(content: pa.Table, table: Table) -> list[Column]:
-    """Return the key's columns whose values can be compared as numbers or bytes."""
-    columns = {column.name: column for column in table.columns}
-    kinds = {name: content.schema.field(name).type for name in table.key}
-    return [
-        columns[name] for name, kind in kinds.items()
-        if columns[name].type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind)
-    ]  # fmt: skip
+    return stretched(content, native_blocks.sorted_rows(_levels(content, compared), content.num_rows))
 
 
 def _is_sorted(values: pl.DataFrame) -> bool:
@@ -61,22 +56,13 @@ def _is_sorted(values: pl.DataFrame) -> bool:
     return not values.select(descends.any()).item()
 
 
-def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
-    """Return the rows in the approximate order of PostgreSQL's primary key, from which an index benefits as much.
-
-    Only the first bytes of texts are compared, and no decimals, floats and lists, so that compiled loops suffice. The
-    content may be in PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
-    """
-    count = content.num_rows
-    rows, starts = np.arange(count), np.zeros(count, np.bool_)
-    starts[:1] = True
-    for column in _key_columns(content, table) if count else ():
-        levels = values_of(content, Partitions.one(count), column).levels(0, count)
-        for level in reversed(levels):  # PostgreSQL compares a UUID's first half first
-            sort_runs(level, rows, starts)
-        if starts.all():
-            break
-    return rows
+def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:
+    """Yield the sort keys of these columns, the most significant first."""
+    rows = content.num_rows
+    for column in columns:
+        levels = native_blocks.values_of(content, native_blocks.one_partition(rows), column).levels(0, rows)
+        # PostgreSQL compares a UUID's first half first, and ClickHouse the second.
+        yield from [*levels][::-1] if column.type is ColumnType.UUID else levels
 
 
 def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
@@ -92,15 +78,15 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
     stretch[rows] = np.arange(count) // size
     near = np.argsort(stretch, kind="stable")
     places[near] = np.arange(count)
-    groups = Partitions(near, stretch, np.arange(0, count, size))
-    columns = [_grouped(one_piece(content, name), groups) for name in content.column_names]
+    groups = native_blocks.Partitions(near, stretch, np.arange(0, count, size))
+    columns = [_grouped(native_blocks.one_piece(content, name), groups) for name in content.column_names]
     return pa.table(columns, schema=content.schema), places.take(rows)
 
 
-def _grouped(array: pa.Array, groups: Partitions) -> pa.Array:
+def _grouped(array: pa.Array, groups: native_blocks.Partitions) -> pa.Array:
     """Return an array with its values grouped."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
         return array.take(pa.array(groups.rows))
-    texts = Texts.of_array("", array, groups)
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(texts.offsets, np.int64)), pa.py_buffer(texts.data)]
+    data, offsets = native_blocks.grouped_texts(array, groups)
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(array.type, len(array), buffers)

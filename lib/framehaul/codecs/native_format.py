@@ -8,12 +8,13 @@ The format: https://clickhouse.com/docs/interfaces/formats/Native; only SELECTs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from io import BufferedIOBase
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
+from framehaul.codecs.compiled import arrow_array, find_texts, uuid_views_of
 from framehaul.data.frames import enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, few, views_of
@@ -30,8 +31,8 @@ SCRATCH_BYTES = 4 << 20
 USUAL_VALUE_BYTES = 16
 READ_BYTES = 1 << 18
 """The bytes that are read at once before the end of a column is known."""
-DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
-
+MOST_DIGITS = {4: 9, 8: 18, 16: 38}
+"""The most digits of a decimal, by its size: https://clickhouse.com/docs/sql-reference/data-types/decimal"""
 NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
@@ -40,14 +41,7 @@ INDEX_TYPE, GLOBAL_DICTIONARY, OWN_KEYS = 0xFF, 0x100, 0x200
 INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
-class Body(Protocol):
-    """A response that can be read into a buffer."""
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Fill the start of the buffer and return the number of bytes, 0 at the end."""
-
-
-def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa.Table:
+def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = None) -> pa.Table:
     """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
 
     Raises ValueError, with the position, if the body ends inside a block, has other columns, is damaged, or has text
@@ -57,37 +51,34 @@ def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa
     return pa.Table.from_batches(read_blocks(body, table, schema), schema)
 
 
-def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source, rows = Source(body), 0
+    source = Source(body)
+    try:
+        yield from _blocks(source, table, schema)
+    except ValueError as error:
+        raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
+
+
+def _blocks(source: Source, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    first_row = 0
     while not source.at_end():
-        try:
-            block = read_block(source, table, schema, rows)
-        except ValueError as error:
-            raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
-        yield from block
-        rows += sum(batch.num_rows for batch in block)
-
-
-def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> list[pa.RecordBatch]:
-    """Return the next block as a batch, or no batch if it has no rows; errors count rows from `first_row`.
-
-    Raises ValueError for other columns, an incomplete block, or damage.
-    """
-    columns, rows = source.number(), source.number()
-    if columns != len(table.columns):
-        raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
-    arrays = []
-    for column, arrow in zip(table.columns, schema.types, strict=True):
-        name, kind = source.text(), source.text()
-        if (name, kind) != (column.name, column.clickhouse_type):
-            raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+        columns, rows = source.number(), source.number()
+        if columns != len(table.columns):
+            raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
+        arrays = []
+        for column, arrow in zip(table.columns, schema.types, strict=True):
+            name, kind = source.text(), source.text()
+            if (name, kind) != (column.name, column.clickhouse_type):
+                raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+            if rows:
+                with few(USUAL_VALUE_BYTES * rows):
+                    array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
+                arrays.append(array if array.type == arrow else array.cast(arrow))
         if rows:
-            with few(USUAL_VALUE_BYTES * rows):
-                array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
-            arrays.append(array if array.type == arrow else array.cast(arrow))
-    return [pa.RecordBatch.from_arrays(arrays, schema=schema)] if rows else []
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        first_row += rows
 
 
 def read_column(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
@@ -140,16 +131,18 @@ def read_texts(
 
 
 def decimals(source: Source, precision: int, rows: int) -> Bytes:
-    """Return decimals in Arrow's 128 bits; ClickHouse stores 4, 8 or 16 bytes, depending on the precision.
-
-    https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError if the body ends inside them.
-    """
-    width = 4 if precision <= DIGITS_OF_32_BITS else 8 if precision <= DIGITS_OF_64_BITS else 16
-    raw = source.take(width * rows)
-    if width == 16:  # noqa: PLR2004  bytes of 128 bits
+    """Return decimals in Arrow's 128 bits. Raises ValueError if the body ends inside them."""
+    size = decimal_bytes(precision)
+    raw = source.take(size * rows)
+    if size == 16:  # noqa: PLR2004  bytes of 128 bits
         return raw.copy()
-    numbers = raw.view(f"<i{width}").astype(np.int64)
+    numbers = raw.view(f"<i{size}").astype(np.int64)
     return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
+
+
+def decimal_bytes(precision: int) -> int:
+    """Return the size of a decimal in bytes."""
+    return next(size for size, digits in MOST_DIGITS.items() if precision <= digits)
 
 
 def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -> pa.Array:
@@ -175,21 +168,14 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:
-    """Return a column of an enum as text; the server sends numbers that begin with 1.
-
-    Raises ValueError for an unknown number, and if the body ends inside the column.
-    """
-    texts = [text.encode() for text in enum_values(column)]
-    numbers = source.take(rows * enum_bytes(column)).view(f"<i{enum_bytes(column)}").astype(np.int32) - 1
+    """Return a column of an enum, whose numbers begin with 1, as text; raises ValueError for an unknown number."""
+    texts, size = enum_values(column), enum_bytes(column)
+    numbers = source.take(rows * size).view(f"<i{size}").astype(np.int32) - 1
     if null is not None:
         numbers[null] = 0  # the values at NULL are arbitrary
     if (wrong := (numbers < 0) | (numbers >= len(texts))).any():
         raise ValueError(f"column {column.name} came with the number {numbers[wrong][0] + 1} of {len(texts)} texts")
-    lengths = np.array([len(text) for text in texts], np.int32)
-    data = np.frombuffer(b"".join(texts) + SLACK, np.uint8)
-    (views, long_texts), _ = views_of(data, (np.cumsum(lengths) - lengths).astype(np.int32), lengths)
-    validity = None if null is None else np.packbits(~null, bitorder="little")
-    return arrow_array(column.arrow_view, rows, validity, [views[numbers], long_texts])
+    return pa.array(texts, pa.string()).take(pa.array(numbers, mask=null))
 
 
 def enum_bytes(column: Column) -> int:
@@ -203,7 +189,7 @@ class Source:
     Its buffer is never larger than twice the received bytes, whatever lengths a damaged body claims.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: BufferedIOBase) -> None:
         self._body = body
         self._data = np.empty(SCRATCH_BYTES + len(SLACK), np.uint8)
         self._at = self._end = self._dropped = 0
@@ -225,15 +211,13 @@ class Source:
 
     def number(self) -> int:
         """Return the next LEB128 number. Raises ValueError if it is incomplete or too long."""
-        with few(USUAL_VALUE_BYTES):
-            number, end = read_varint(self._data, self._at, self._end)
-            while end < 0:
-                if end == TOO_LONG:
-                    raise ValueError("a number has more than nine bytes")
-                self._more(1)
-                number, end = read_varint(self._data, self._at, self._end)
-        self._at = end
-        return number
+        number = 0
+        for shift in range(0, 63, 7):
+            byte = int(self.take(1)[0])
+            number |= (byte & 127) << shift
+            if not byte & 128:
+                return number
+        raise ValueError("a number has more than nine bytes")
 
     def text(self) -> str:
         """Return the next text, which follows its length; invalid UTF-8 is escaped."""
@@ -248,37 +232,30 @@ class Source:
         starts, lengths = np.empty((2, count), np.int32)
         done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
         while done < count and not wrong:
-            self._more(1)
+            self._have(self._end - self._at + 1)
             done, size, wrong = find_texts(self._data[self._at : self._end], size, starts, lengths, done)
         self._at += size
         if wrong or size > MOST_BYTES:
-            raise ValueError(
-                f"the texts of a column of a block take more than {MOST_BYTES:,} bytes: ask for smaller blocks"
-            )
+            raise ValueError(f"texts of a block take more than {MOST_BYTES:,} bytes: ask for smaller blocks")
         return self._data[self._at - size : self._at + len(SLACK)], starts, lengths
 
     def _have(self, length: int) -> None:
         """Receive until the buffer holds `length` more bytes. Raises ValueError if there are fewer."""
-        while self._end - self._at < length:
-            self._more(length - (self._end - self._at))
-
-    def _more(self, length: int) -> None:
-        if not self._receive(length):
-            raise ValueError("the body ends inside a block")
+        while (held := self._end - self._at) < length:
+            if not self._receive(length - held):
+                raise ValueError("the body ends inside a block")
 
     def _receive(self, length: int) -> bool:
         """Receive up to `length` bytes, or READ_BYTES if that is more; return False at the end."""
-        if self._room() < length:
+        most = len(self._data) - len(SLACK)
+        if most - self._end < length:
             rest = self._data[self._at : self._end]
-            if 2 * len(rest) > len(self._data) - len(SLACK):  # more than half of the buffer is used
+            if 2 * len(rest) > most:
                 self._data = np.empty(2 * len(self._data), np.uint8)
             self._data[: len(rest)] = rest
             self._dropped += self._at
             self._at, self._end = 0, len(rest)
-        wanted = min(max(length, READ_BYTES), self._room())
+        wanted = min(max(length, READ_BYTES), len(self._data) - len(SLACK) - self._end)
         count = self._body.readinto(memoryview(self._data)[self._end : self._end + wanted])
         self._end += count
         return count > 0
-
-    def _room(self) -> int:
-        return len(self._data) - len(SLACK) - self._end

@@ -20,9 +20,6 @@ TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, if its backslash is not itself escaped."""
-FEW_DIGITS = 1_000
-MOST_BEFORE_POINT, MOST_BEHIND_POINT = 131_072, 16_383
-"""The most digits of PostgreSQL's `numeric`, the type of numbers in jsonb, before and after the decimal point."""
 
 
 def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, ValueError] | None:
@@ -40,7 +37,7 @@ def check_document(text: str) -> None:
     """Raise ValueError for text that is not JSON, or that jsonb rejects or changes: equal keys, -0, U+0000."""
     try:
         value = json.loads(
-            text, object_pairs_hook=each_key_once, parse_int=digits, parse_float=digits, parse_constant=no_number
+            text, object_pairs_hook=each_key_once, parse_int=_signed, parse_float=_signed, parse_constant=no_number
         )
     except RecursionError as error:
         raise ValueError("nested too deeply to be read") from error
@@ -62,26 +59,18 @@ def no_number(text: str) -> None:
     raise ValueError(f"{text} is no JSON: write null")
 
 
-def digits(text: str) -> str:
-    """Return a number unchanged; raises ValueError for -0, because jsonb drops the sign, and for too many digits.
-
-    https://www.postgresql.org/docs/18/datatype-numeric.html
-    """
+def _signed(text: str) -> str:
+    """Return the text of a number with all its digits; raises ValueError for -0."""
     if MINUS_ZERO.fullmatch(text):
         raise ValueError(f"it holds {text}, of which jsonb keeps no sign: make it 0")
-    if "e" in text.lower() or len(text) > FEW_DIGITS:
-        number = Decimal(text)
-        if number.adjusted() >= MOST_BEFORE_POINT or number.as_tuple().exponent < -MOST_BEHIND_POINT:  # type: ignore[operator]  # a number
-            raise ValueError(f"it holds {text:.60}, which has more digits than PostgreSQL's numbers: make it text")
     return text
 
 
 def with_documents(content: pa.Table, table: Table) -> pa.Table:
     """Return the content with nested columns as JSON; raises ValueError as `documents` does."""
     for name in table.columns_of(*NESTED):
-        at, values = content.column_names.index(name), content.column(name)
-        if pa.types.is_nested(values.type):
-            content = content.set_column(at, name, documents(values, name))
+        if pa.types.is_nested((values := content.column(name)).type):
+            content = content.set_column(content.column_names.index(name), name, documents(values, name))
     return content
 
 

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import no_number
-from framehaul.data.frames import uuid_text
+from framehaul.data.frames import UUID_BYTES, uuid_text
 from framehaul.data.objects import NOT_OF_THE_TYPE, nested_array
 from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
+T = ColumnType
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
 NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
@@ -34,8 +35,7 @@ TIMESTAMP = (
     r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
 )
 SHOWN_CHARACTERS = 40
-DAY_NANOSECONDS = 86_400 * 10**9
-SEVERAL_SPELLINGS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
+SEVERAL_SPELLINGS = (T.UUID, T.JSON, T.IPV4, T.IPV6, *LONG_NUMBERS)
 """Kinds in which different texts may be the same value."""
 EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """A decimal context without limits."""
@@ -83,10 +83,6 @@ class Content:
     def value(self, column: str, row: int) -> object:
         """Return a Python value; timestamps and dates get types that hold any year."""
         return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
-
-    def only(self, column: str) -> Content:
-        """Return the content with a single column."""
-        return Content(self.frame.select(column), {column: self.misfits.get(column, {})})
 
     def in_order(self, key: Sequence[str]) -> Content:
         """Return the rows sorted by a key; without a key, in an order that depends only on their values."""
@@ -151,10 +147,13 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:
         return None
-    # Without a key, one wrong value moves its whole row. Therefore each column is sorted and compared separately.
-    columns = [(sent.only(name), received.only(name)) for name in sent.frame.columns]
-    pairs = columns if key else [(left.in_order(()), right.in_order(())) for left, right in columns]
-    return differs_in(first.column for left, right in pairs if (first := first_difference(left, right)))
+
+    def only(content: Content, name: str) -> Content:
+        # Without a key, one wrong value moves its whole row. Therefore each column is sorted and compared separately.
+        column = Content(content.frame.select(name), {name: content.misfits.get(name, {})})
+        return column if key else column.in_order(())
+
+    return differs_in(name for name in sent.frame.columns if first_difference(only(sent, name), only(received, name)))
 
 
 def differs_in(columns: Iterable[str]) -> str:
@@ -178,12 +177,12 @@ def _hashes(frame: pl.DataFrame) -> pl.Series:
 
 def _bits(values: pl.Series) -> pl.Series:
     """Return floats as their bits, which distinguish -0.0 from 0.0; all NaN have the same bits."""
+    kind: Any = values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype
+    if (bits := BITS.get(type(kind))) is None:
+        return values
     if isinstance(values.dtype, pl.List):
-        inner: Any = values.dtype.inner
-        bits = BITS.get(type(inner))
-        return values.list.eval(pl.element().fill_nan(float("nan")).reinterpret(dtype=bits)) if bits else values
-    bits = BITS.get(type(values.dtype))
-    return values if bits is None else values.fill_nan(float("nan")).reinterpret(dtype=bits)
+        return values.list.eval(pl.element().fill_nan(float("nan")).reinterpret(dtype=bits))
+    return values.fill_nan(float("nan")).reinterpret(dtype=bits)
 
 
 class _Moment(int):
@@ -194,24 +193,17 @@ class _Moment(int):
         return f"{np.datetime64(seconds, 's')}.{fraction:09d}"  # any year, which datetime does not have
 
 
-class _Day(int):
-    """Days since 1970."""
-
-    def __repr__(self) -> str:
-        return str(np.datetime64(int(self), "D"))
-
-
 def _python(values: pl.Series) -> list[Any]:
     if isinstance(values.dtype, pl.Datetime):
         unit = NANOSECONDS[values.dtype.time_unit]
         return [None if value is None else _Moment(value * unit) for value in values.to_physical().to_list()]
     if values.dtype == pl.Date:
-        return [None if value is None else _Day(value) for value in values.to_physical().to_list()]
+        return [None if value is None else np.datetime64(value, "D") for value in values.to_physical().to_list()]
     return values.to_list()
 
 
 def _shown(value: object) -> str:
-    text = "NULL" if value is None else repr(value)
+    text = "NULL" if value is None else str(value) if isinstance(value, np.datetime64) else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:30]}... ({len(text)} characters)"
 
 
@@ -289,7 +281,7 @@ def _grouped(values: Any, counts: Any, missing: Any, column: Column) -> tuple[pl
 def _series(values: list[Any], column: Column) -> pl.Series:
     """Return Python objects of one type, none missing, as a series; raises the errors of Polars and Arrow."""
     match values[0]:
-        case dict() | list() if column.type is ColumnType.JSON:
+        case dict() | list() if column.type is T.JSON:
             values = [json.dumps(value) for value in values]
         case IPv4Address() | IPv6Address() | IPv4Interface() | IPv6Interface():
             values = [str(value) for value in values]
@@ -297,7 +289,7 @@ def _series(values: list[Any], column: Column) -> pl.Series:
             values = [value.bytes for value in values]
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
-            return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
+            return texts if column.type in (T.DECIMAL, *LONG_NUMBERS) else _decimals(texts, pl.Decimal(38, 0))
         case np.datetime64() | np.timedelta64():
             return pl.Series(np.array(values))
         case pd.Timestamp():  # Polars would truncate nanoseconds
@@ -313,18 +305,32 @@ def _series(values: list[Any], column: Column) -> pl.Series:
 
 def _typed(series: pl.Series, column: Column) -> pl.Series:
     """Return the values in the dtype of the column's type, NULL for values of other types."""
-    if isinstance(series.dtype, pl.Categorical | pl.Enum):
-        series = series.cast(pl.String)
-    wanted = _dtype(column)
+    series, wanted = _simplified(series, column.type), _dtype(column)
     if series.dtype == pl.Null or (series.dtype == wanted and column.innermost.type not in SEVERAL_SPELLINGS):
         return series.cast(wanted)
     if column.type in ARRAYS and isinstance(series.dtype, pl.List | pl.Array):
         series = series.cast(pl.List(series.dtype.inner))
         flat, counts = series.drop_nulls().list.explode(empty_as_null=False), series.list.len().fill_null(0).to_numpy()
         return _grouped(flat, counts, series.is_null().to_numpy(), column)[0]
-    convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
+    convert = (_FROM_TEXT if series.dtype == pl.String else _CONVERTERS).get(column.type, _numbers)
     typed = None if column.type in ARRAYS else convert(series, wanted)
     return pl.repeat(None, len(series), dtype=wanted, eager=True) if typed is None else typed
+
+
+def _simplified(series: pl.Series, kind: ColumnType) -> pl.Series:
+    """Return categories, Arrow's JSON, text in bytes, and numbers of which every digit counts as text."""
+    if isinstance(series.dtype, pl.Categorical | pl.Enum):
+        return series.cast(pl.String)
+    if kind is T.JSON and isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
+        return series.ext.storage()
+    if kind in (T.TEXT, T.ENUM, T.JSON) and series.dtype == pl.Binary:
+        try:
+            return series.cast(pl.String)
+        except pl.exceptions.ComputeError:  # at least one value is not UTF-8
+            return _texts_of(series, bytes.decode)
+    if kind in (T.DECIMAL, *LONG_NUMBERS) and series.dtype.is_float():  # the float 0.1 is not a tenth
+        return _texts_of(series, lambda value: f"{Decimal(value):f}")
+    return series.cast(pl.String) if kind in LONG_NUMBERS and series.dtype.is_numeric() else series
 
 
 def _dtype(column: Column) -> pl.DataType:
@@ -347,7 +353,7 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        if _is_castable(values.type, kind):
+        if _plain(values.type) == _plain(kind):
             return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
     objects = [*values]
@@ -375,18 +381,15 @@ def _is_missing(value: Any) -> bool:
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
-def _is_castable(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether two types differ only in the layout of text and lists, which Arrow casts without loss."""
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type with offsets of 32 bits, to which Arrow casts text and lists without loss."""
     if pa.types.is_struct(kind):
-        alike = pa.types.is_struct(found) and [field.name for field in found] == [field.name for field in kind]
-        return alike and all(_is_castable(found.field(at).type, kind.field(at).type) for at in range(kind.num_fields))
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        alike = pa.types.is_map(found) and _is_castable(found.key_type, kind.key_type)
-        return alike and _is_castable(found.item_type, kind.item_type)
-    if pa.types.is_list(kind):
-        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _is_castable(found.value_type, kind.value_type)
-    return bool(found == kind) or (kind == pa.string() and found == pa.large_string())
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return pa.string() if kind == pa.large_string() else kind
 
 
 def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
@@ -434,40 +437,17 @@ def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if wanted.is_float() and series.dtype.is_float():
+    if wanted == pl.Float32 and series.dtype.is_float():
         # A Float32 may arrive as a Float64: its exact value, or the number nearest to its text.
-        return series.cast(wanted) if wanted == pl.Float32 else None
-    taken = series.dtype.is_integer() or (series.dtype.is_numeric() and wanted.is_integer())
+        return series.cast(wanted)
+    exact = wanted.is_integer() or wanted == pl.Boolean or isinstance(wanted, pl.Decimal)
+    taken = series.dtype.is_numeric() if exact else wanted.is_float() and series.dtype.is_integer()
     return _lossless(series, wanted) if taken else None
 
 
-def _booleans(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype == pl.String:
-        return series.str.to_lowercase().replace_strict(BOOLEANS, default=None, return_dtype=pl.Boolean)
-    return _lossless(series, wanted) if series.dtype.is_numeric() else None
-
-
-def _decimals(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    assert isinstance(wanted, pl.Decimal)
-    if series.dtype.is_float():  # their exact binary value: the float 0.1 is not a tenth
-        series = _texts_of(series, lambda value: f"{Decimal(value):f}")
-    if series.dtype == pl.String:
-        return _of_text(series, wanted)
-    return _lossless(series, wanted) if series.dtype.is_numeric() else None
-
-
-def _of_text(series: pl.Series, wanted: pl.Decimal) -> pl.Series:
-    fits = series.str.contains(rf"^[+-]?\d+(\.\d{{0,{wanted.scale}}}0*)?$")  # Polars would round
-    return _where(fits, series).cast(wanted, strict=False)
-
-
-def _texts(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype != pl.Binary:
-        return None
-    try:
-        return series.cast(pl.String)
-    except pl.exceptions.ComputeError:  # at least one value is not UTF-8
-        return _texts_of(series, bytes.decode)
+def _decimals(texts: pl.Series, wanted: Any) -> pl.Series:
+    fits = texts.str.contains(rf"^[+-]?\d+(\.\d{{0,{wanted.scale}}}0*)?$")  # Polars would round
+    return _where(fits, texts).cast(wanted, strict=False)
 
 
 def _texts_of(values: pl.Series, text_of: Callable[[Any], str | None]) -> pl.Series:
@@ -476,101 +456,57 @@ def _texts_of(values: pl.Series, text_of: Callable[[Any], str | None]) -> pl.Ser
     def text_or_none(value: Any) -> str | None:
         try:
             return None if value is None else text_of(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     return pl.Series([text_or_none(value) for value in values], dtype=pl.String)
 
 
-def _bytes(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype != pl.String:
-        return None
+def _bytes(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     # All values have to be in PostgreSQL's text form of bytes, because single values may be sent like that.
-    return series.str.slice(2).str.decode("hex") if series.str.contains(HEX).all() else series.cast(pl.Binary)
-
-
-def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype == pl.Binary:
-        return uuid_text(_where(series.bin.size() == 16, series))  # noqa: PLR2004  bytes of a UUID
-    return series.str.to_lowercase() if series.dtype == pl.String else None
-
-
-def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
-    if isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
-        series = series.ext.storage()
-    texts = _texts(series, wanted) if series.dtype == pl.Binary else series
-    return None if texts is None or texts.dtype != pl.String else _texts_of(texts, _document)
+    return texts.str.slice(2).str.decode("hex") if texts.str.contains(HEX).all() else texts.cast(pl.Binary)
 
 
 class _Pairs(list[tuple[str, Any]]):
     """The keys and values of a JSON object."""
 
 
-class _Sign(str):
-    """Punctuation between the values of a document."""
-
-
 def _document(text: str) -> str:
-    """Return JSON in one spelling, without recursion: documents may be nested deeper than Python's stack."""
-    value: Any = json.loads(
-        text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=no_number
-    )
-    written, left = list[str](), [value]
-    while left:
-        match left.pop():
-            case _Sign(between):
-                written.append(between)
-            case Decimal() as number:
-                sign, digits, exponent = number.normalize(EXACTLY).as_tuple()
-                written.append(f"{'-' * sign}{''.join(map(str, digits))}e{exponent}")
-            case _Pairs(pairs):
-                left.append(_Sign("}"))
-                for key, value in sorted(pairs, key=lambda pair: pair[0], reverse=True):
-                    left += [_Sign(","), value, _Sign(f"{json.dumps(key)}:")]
-                left.append(_Sign("{"))
-            case list(values):
-                left.append(_Sign("]"))
-                for value in reversed(values):
-                    left += [_Sign(","), value]
-                left.append(_Sign("["))
-            case scalar:
-                written.append(json.dumps(scalar))
-    return "".join(written)
+    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
+    hooks: dict[str, Any] = {"object_pairs_hook": _Pairs, "parse_int": Decimal, "parse_float": Decimal}
+    return _spelled(json.loads(text, parse_constant=no_number, **hooks))
 
 
-def _wide(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    """Return numbers of any length in one spelling: zero has no sign, and trailing zeros are dropped."""
-    if series.dtype.is_float():  # their exact binary value
-        series = _texts_of(series, lambda value: f"{Decimal(value):f}")
-    if not (series.dtype.is_numeric() or series.dtype == pl.String):
-        return None
-    return _texts_of(series.cast(pl.String), _decimal)
+def _spelled(value: Any) -> str:
+    match value:
+        case Decimal():
+            sign, digits, exponent = value.normalize(EXACTLY).as_tuple()
+            return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}"
+        case _Pairs():
+            pairs = sorted(value, key=lambda pair: pair[0])
+            return f"{{{','.join(f'{json.dumps(key)}:{_spelled(item)}' for key, item in pairs)}}}"
+        case list():
+            return f"[{','.join(map(_spelled, value))}]"
+    return json.dumps(value)
 
 
 def _decimal(text: str) -> str | None:
-    if not re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
-        return None
-    return f"{EXACTLY.add(Decimal(text), 0).normalize(EXACTLY):f}"
-
-
-def _addresses(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
-    """Return addresses in one spelling, without the prefix length of a network of a single address."""
-    return _texts_of(series, _address) if series.dtype == pl.String else None
+    """Return a number in one spelling: zero has no sign, and trailing zeros are dropped."""
+    is_number = re.fullmatch(r"[+-]?\d+(\.\d+)?", text)
+    return f"{EXACTLY.add(Decimal(text), 0).normalize(EXACTLY):f}" if is_number else None
 
 
 def _address(text: str) -> str:
+    """Return an address in one spelling, without the prefix length of a network of a single address."""
     address = ip_interface(text)
     return str(address.ip if address.network.prefixlen == address.max_prefixlen else address)
 
 
 def _times(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype == pl.String:
-        return series.str.to_time("%H:%M:%S%.f", strict=False)
-    if isinstance(series.dtype, pl.Duration):
-        nanoseconds = series.to_physical() * NANOSECONDS[series.dtype.time_unit]
-        return _where(nanoseconds.is_between(0, DAY_NANOSECONDS, closed="left"), nanoseconds).cast(wanted)
-    return None
+    if not isinstance(series.dtype, pl.Duration):
+        return None
+    nanoseconds = series.to_physical() * NANOSECONDS[series.dtype.time_unit]
+    return _where(nanoseconds.is_between(0, 86_400 * 10**9, closed="left"), nanoseconds).cast(wanted)
 
 
 def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
@@ -580,36 +516,55 @@ def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 
 def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype == pl.String:
-        days = series.str.to_date("%Y-%m-%d", strict=False)
-        return _where(days.dt.to_string("%Y-%m-%d") == series, days)
     if series.dtype.is_integer():
         return _lossless(series, pl.Int32()).cast(wanted)
-    return _lossless(_in_utc(series), wanted) if isinstance(series.dtype, pl.Datetime) else None
+    return _moments(series, wanted)
 
 
-def _timestamps(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Return timestamps from text, or from another unit if no digits are lost; without a zone they are in UTC."""
-    assert isinstance(wanted, pl.Datetime)
-    if series.dtype == pl.String:
-        parts = series.str.extract_groups(TIMESTAMP).struct.unnest()
-        clock = parts["day"] + "T" + parts["clock"] + "." + parts["fraction"].fill_null("").str.pad_end(9, "0")
-        offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
-        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # a larger range
-        moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
-        whole = parts["fraction"].fill_null("").str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
-        series = _where(whole, moments)
-    return _lossless(_in_utc(series), wanted) if isinstance(series.dtype, pl.Datetime) else None
+def _dates_of_text(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
+    days = texts.str.to_date("%Y-%m-%d", strict=False)
+    return _where(days.dt.to_string("%Y-%m-%d") == texts, days)
 
 
-def _in_utc(series: pl.Series) -> pl.Series:
-    return series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+def _moments(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """Return timestamps in UTC as dates, or in another unit, if no digits are lost; without a zone they are in UTC."""
+    if not isinstance(series.dtype, pl.Datetime):
+        return None
+    return _lossless(series.dt.convert_time_zone("UTC").dt.replace_time_zone(None), wanted)
 
 
+def _moments_of_text(texts: pl.Series, wanted: Any) -> pl.Series | None:
+    parts = texts.str.extract_groups(TIMESTAMP).struct.unnest()
+    fraction = parts["fraction"].fill_null("")
+    clock = parts["day"] + "T" + parts["clock"] + "." + fraction.str.pad_end(9, "0")
+    offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
+    unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # a larger range
+    moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
+    whole = fraction.str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
+    return _moments(_where(whole, moments), wanted)
+
+
+MOMENTS = (T.TIMESTAMP, T.TIMESTAMP_NS, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)
+_FROM_TEXT: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
+    T.BOOL: lambda texts, _: texts.str.to_lowercase().replace_strict(BOOLEANS, default=None, return_dtype=pl.Boolean),
+    T.UUID: lambda texts, _: texts.str.to_lowercase(),
+    T.JSON: lambda texts, _: _texts_of(texts, _document),
+    T.TIME: lambda texts, _: texts.str.to_time("%H:%M:%S%.f", strict=False),
+    T.DATE: _dates_of_text,
+    T.DECIMAL: _decimals,
+    **dict.fromkeys((T.BYTES, T.FIXED_BYTES), _bytes),
+    **dict.fromkeys((T.IPV4, T.IPV6), lambda texts, _: _texts_of(texts, _address)),
+    **dict.fromkeys(LONG_NUMBERS, lambda texts, _: _texts_of(texts, _decimal)),
+    **dict.fromkeys(MOMENTS, _moments_of_text),
+}
+"""Conversions of text that may represent a value."""
 _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
-    ColumnType.BOOL: _booleans, ColumnType.DECIMAL: _decimals, ColumnType.TEXT: _texts, ColumnType.BYTES: _bytes,
-    ColumnType.UUID: _uuids, ColumnType.DATE: _dates, ColumnType.TIME: _times, ColumnType.JSON: _documents,
-    ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
-    ColumnType.DURATION: _durations, **dict.fromkeys(LONG_NUMBERS, _wide),
-}  # fmt: skip
-"""Conversions from other dtypes that may represent a value; the default converts numbers."""
+    T.UUID: lambda values, _: (
+        uuid_text(_where(values.bin.size() == UUID_BYTES, values)) if values.dtype == pl.Binary else None
+    ),
+    T.TIME: _times,
+    T.DURATION: _durations,
+    T.DATE: _dates,
+    **dict.fromkeys(MOMENTS, _moments),
+}
+"""Conversions from other dtypes; the default converts numbers."""

@@ -8,7 +8,8 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeIs
 
 import numpy as np
@@ -49,10 +50,8 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     if is_pandas(frame) and frame.columns.nlevels > 1:
-        raise ValueError(
-            f"the columns of the frame have {frame.columns.nlevels} levels (a MultiIndex), and a table's none: join "
-            "them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
-        )
+        remedy = "join them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
+        raise ValueError(f"the frame's columns have {frame.columns.nlevels} levels, and a table's none: {remedy}")
     wanted = table.column_names
     if isinstance(frame, pa.Table | pa.RecordBatch):
         columns = frame.schema.names
@@ -63,15 +62,19 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
         columns = list(frame.columns)
     if columns == wanted:
         return frame
-    wrong = {
+    problems = {
         "missing": [name for name in wanted if name not in columns],
         "not in the table": [name for name in dict.fromkeys(columns) if name not in wanted],
         "more than once": [name for name, count in Counter(columns).items() if count > 1],
     }
-    if any(wrong.values()):
-        problems = "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in wrong.items() if names)
-        raise ValueError(f"the frame does not have the columns of table {table.name}: {problems}")
+    if said := listed(problems):
+        raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
     return frame[wanted] if is_pandas(frame) else frame.select(wanted)
+
+
+def listed(problems: Mapping[str, list[str]]) -> str:
+    """Return the problems that have names, with these names; empty if there are none."""
+    return "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in problems.items() if names)
 
 
 def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -98,16 +101,21 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     try:
         converted: dict[str, pd.Series[Any]] = {}
         for column in table.columns:
-            values = frame[column.name]
-            if column.type in (*ARRAYS, *NESTED) or _is_truncated(values, column):
-                converted[column.name] = exact_objects(values, column.types.arrow)
-            elif pa.types.is_decimal(column.types.arrow) and pd.api.types.is_integer_dtype(values.dtype):
-                numbers = pa.chunked_array([pa.array(values, from_pandas=True)]).cast(column.types.arrow)
+            values, kind = frame[column.name], column.types.arrow
+            _check_dtype(values, kind)
+            cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+            if column.type in (*ARRAYS, *NESTED) or (cut and values.dtype == object):  # Arrow would truncate objects
+                converted[column.name] = exact_objects(values, kind)
+            elif pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype):
+                numbers = pa.chunked_array([pa.array(values, from_pandas=True)]).cast(kind)
                 converted[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(numbers), values.index)
             elif column.type is ColumnType.UUID and values.dtype == pd.ArrowDtype(pa.uuid()):
                 texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
                 converted[column.name] = pd.Series(texts, values.index, dtype="str")
-        content = pa.Table.from_pandas(frame.assign(**converted), schema=table.arrow_schema, preserve_index=False)
+        sent = frame.copy(deep=False)
+        for name, series in converted.items():  # assign() takes no column called self
+            sent[name] = series
+        content = pa.Table.from_pandas(sent, schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # its message does not name column and row
         raise surrogate_error(frame) from error
     for column in table.columns:
@@ -118,11 +126,24 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     return validated(content)
 
 
-def _is_truncated(values: pd.Series[Any], column: Column) -> bool:
-    """Return whether Arrow would silently truncate objects to the column's type."""
-    kind = column.types.arrow
-    cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-    return cut and values.dtype == object
+NOT_IN_ARROW = {
+    "period": ".dt.to_timestamp() makes timestamps of it",
+    "interval": "give its ends as two columns",
+    "Sparse": ".sparse.to_dense() makes a plain column of it",
+}
+"""The beginnings of names of pandas' dtypes that Arrow converts to other values, or not at all, and what to do."""
+
+
+def _check_dtype(values: pd.Series[Any], kind: pa.DataType) -> None:
+    """Raise ValueError, with what to do, for a dtype that Arrow lacks, and for NaN among decimals."""
+    name = str(values.dtype)
+    for start, remedy in NOT_IN_ARROW.items():
+        if name.startswith(start):
+            raise ValueError(f"column {values.name} is {name}: {remedy}")
+    if pa.types.is_decimal(kind) and values.dtype == object:
+        for row, value in enumerate(values):
+            if isinstance(value, Decimal) and value.is_nan():
+                raise ValueError(f"column {values.name}, row {row:,}: {value} is no number of a decimal: make it None")
 
 
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
@@ -178,10 +199,7 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
 
 
 BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-ADDRESSES = {
-    ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$",
-    ColumnType.IPV6: "^[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*$",
-}
+ADDRESSES = {ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$", ColumnType.IPV6: "^[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*$"}
 """Patterns of addresses; the servers validate IPv6 further."""
 
 
@@ -270,32 +288,26 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
-        given, wanted = frame[column.name], column.types.polars
-        values = _normalised(given, column)
+        name, given, wanted = column.name, frame[column.name], column.types.polars
+        kept = values = _normalised(given, column)
         if not column.nullable and values.null_count():
-            raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
-        if values is not given:
-            frame = frame.with_columns(values)
+            raise ValueError(f"column {name} may not be NULL, and {values.null_count()} of its values are")
         if values.dtype != wanted:
             try:
-                cast = values.cast(wanted, strict=True)
+                kept = values.cast(wanted, strict=True)
             except pl.exceptions.PolarsError as error:
-                raise ValueError(f"column {column.name}: {error}") from error
-            check_kept(values, cast)
-            frame = frame.with_columns(cast)
+                raise ValueError(f"column {name}: {error}") from error
+            check_kept(values, kept)
+        if kept is not given:
+            frame = frame.with_columns(kept)
         if column.innermost.type is ColumnType.TIME:
-            check_microseconds(frame[column.name])
+            flat = kept if kept.dtype == pl.Time else kept.explode()
+            if (flat.to_physical() % 1000 != 0).any():
+                said = "holds times with nanoseconds, and the table has microseconds: round them"
+                raise ValueError(f"column {name} {said}")
         if column.type in (*LONG_NUMBERS, *ADDRESSES):
-            check_forms(frame[column.name].to_arrow(), column)
+            check_forms(kept.to_arrow(), column)
     return frame
-
-
-def check_microseconds(times: pl.Series) -> None:
-    """Raise ValueError for nanoseconds in times of day, or in lists of times: tables store microseconds."""
-    flat = times if times.dtype == pl.Time else times.explode()
-    if (flat.to_physical() % 1000 != 0).any():
-        name = times.name
-        raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
 
 
 def _normalised(values: pl.Series, column: Column) -> pl.Series:
@@ -371,9 +383,8 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
         if not column.nullable and values.null_count and (pa.types.is_boolean(wanted) or pa.types.is_floating(wanted)):
-            raise ValueError(
-                f"column {column.name} holds NULL, which its dtype {column.pandas_dtype} would take for False or NaN"
-            )
+            dtype = column.pandas_dtype
+            raise ValueError(f"column {column.name} holds NULL, which its dtype {dtype} would take for False or NaN")
         if column.type is ColumnType.ENUM:
             check_enum(values, column)  # pandas would turn unknown values into NULL
             columns[column.name] = pd.Categorical(values.cast(pa.string()).to_pylist(), enum_values(column))
@@ -408,24 +419,23 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     return frame.cast(pl.Schema(table.polars_schema))
 
 
-def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
-    """Return the type with storage types in place of extension types, at any depth.
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with storage types in place of extension types, and decimals in 16 bytes, at any depth.
 
-    Decimals in nested types get 16 bytes: from smaller ones Polars makes a column that panics or holds other numbers.
+    From smaller decimals in nested types Polars makes a column that panics or holds other numbers.
     """
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
-    if inside and (pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)):
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(stored_type(field.type, inside=True)) for field in kind])
+        return pa.struct([field.with_type(stored_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(stored_type(kind.key_type, inside=True), stored_type(kind.item_type, inside=True))
+        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(stored_type(kind.value_type, inside=True), kind.list_size)
+        return pa.list_(stored_type(kind.value_type), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(stored_type(kind.value_type, inside=True))
+        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(stored_type(kind.value_type))
     return kind
 
 
@@ -445,8 +455,7 @@ def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
 def as_bytes(kind: pa.DataType) -> pa.DataType:
     """Return the type with binary in place of strings, inside lists as well."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(as_bytes(kind.value_type))
+        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(as_bytes(kind.value_type))
     return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
 
 

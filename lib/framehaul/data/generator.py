@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.frames import enum_values, to_pandas, uuid_text
+from framehaul.data.frames import enum_values, to_pandas, to_polars, uuid_text
 from framehaul.data.schema import Column, ColumnType, Table
 
 UInt64s = npt.NDArray[np.uint64]
@@ -75,9 +75,7 @@ def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
 
 def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
     """Return generated rows as a Polars frame with the dtypes of `table.polars_schema`."""
-    frame = pl.from_arrow(arrow_table(table, rows, seed), schema=table.polars_schema, rechunk=True)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return to_polars(arrow_table(table, rows, seed), table)
 
 
 def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
@@ -89,12 +87,11 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
     random = _random(rows, seed, position)
     match column.type:
         case ColumnType.UUID:
-            return _uuids(_entity(rows), seed, position)
+            return _uuids(_visits(rows)[1], seed, position)
         case ColumnType.DATE:
             # The visits of an entity are spread so that no two are on one day.
-            index = np.arange(rows, dtype=np.uint64)
-            visit = index // np.uint64(_entities(rows))
-            first = _hash(_entity(rows), seed, position) % np.uint64(DAYS)
+            visit, entity = _visits(rows)
+            first = _hash(entity, seed, position) % np.uint64(DAYS)
             days = (first + visit * np.uint64(DAYS // ROWS_PER_ENTITY)) % np.uint64(DAYS)
             start = (FIRST_DAY - dt.date(1970, 1, 1)).days
             return pa.array((days + np.uint64(start)).astype(np.int32), pa.int32()).cast(pa.date32())
@@ -187,16 +184,13 @@ def _ticks(column: Column, random: UInt64s) -> pa.Array:
     return pa.array(ticks).cast(column.types.arrow)
 
 
-def _unsigned(column: Column, random: UInt64s) -> pa.Array:
-    return pa.array(random.astype(column.types.pandas))
-
-
 T = ColumnType
 PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.BOOL: lambda _, random: pa.array(random % np.uint64(2) == 1),
     T.INT16: lambda _, random: pa.array((random.astype(np.int64) >> np.int64(24)).astype(np.int16)),
     T.INT64: lambda _, random: pa.array(random.astype(np.int64) >> np.int64(8)),
-    T.UINT8: _unsigned, T.UINT16: _unsigned, T.UINT32: _unsigned, T.UINT64: _unsigned,
+    **dict.fromkeys((T.UINT8, T.UINT16, T.UINT32, T.UINT64),
+                    lambda column, random: pa.array(random.astype(column.types.pandas))),
     T.DECIMAL: lambda column, random: _numbers(random).cast(column.types.arrow),
     T.BYTES: lambda _, random: _fixed_bytes(random, 8).cast(pa.binary()),
     T.FIXED_BYTES: lambda column, random: _fixed_bytes(random, column.types.arrow.byte_width),
@@ -208,7 +202,7 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
     T.IPV6: lambda _, random: pa.array([str(IPv6Address(int(number) << 64)) for number in random], pa.string()),
     T.LIST: _lists, T.FIXED_LIST: _fixed_lists, T.NESTED_LIST: _lists, T.STRUCT: _structs, T.MAP: _maps,
-    T.INT128: _wide, T.UINT128: _wide, T.INT256: _wide, T.UINT256: _wide,
+    **dict.fromkeys((T.INT128, T.UINT128, T.INT256, T.UINT256), _wide),
     T.WIDE_DECIMAL: lambda column, random: pc.binary_join_element_wise(
         _wide(column, random), (random % np.uint64(90)).astype(str).tolist(), "."
     ),
@@ -219,20 +213,17 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
 def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
     """Return the values with EDGE_CASE_TEXTS in the edge-case rows of this column."""
     random = _random(rows, seed, 2_000)
-    is_edge_case = (random % np.uint64(EDGE_CASE_SHARE) == 0) & (
-        (random >> np.uint64(32)) % np.uint64(texts) == ordinal
-    )
+    is_edge_case, column = random % np.uint64(EDGE_CASE_SHARE) == 0, (random >> np.uint64(32)) % np.uint64(texts)
     choice = ((random >> np.uint64(40)) % np.uint64(len(EDGE_CASE_TEXTS))).astype(np.int32)
-    return pc.if_else(pa.array(is_edge_case), pa.array(EDGE_CASE_TEXTS).take(pa.array(choice)), values)
+    edge_cases = pa.array(EDGE_CASE_TEXTS).take(pa.array(choice))
+    return pc.if_else(pa.array(is_edge_case & (column == ordinal)), edge_cases, values)
 
 
 def _phrase(code: int) -> str:
     """Return a readable label for a code: `promo`, `promo-video`, `promo-video-17`."""
-    first, rest = code % len(WORDS), code // len(WORDS)
-    if rest == 0:
-        return WORDS[first]
-    second, number = rest % len(WORDS), rest // len(WORDS)
-    return f"{WORDS[first]}-{WORDS[second]}" + (f"-{number}" if number else "")
+    rest, first = divmod(code, len(WORDS))
+    number, second = divmod(rest, len(WORDS))
+    return WORDS[first] + (f"-{WORDS[second]}" if rest else "") + (f"-{number}" if number else "")
 
 
 def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
@@ -246,12 +237,9 @@ def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
     return uuid_text(pl.Series(values=array)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
 
-def _entities(rows: int) -> int:
-    return max(1, -(-rows // ROWS_PER_ENTITY))
-
-
-def _entity(rows: int) -> UInt64s:
-    return np.arange(rows, dtype=np.uint64) % np.uint64(_entities(rows))
+def _visits(rows: int) -> tuple[UInt64s, UInt64s]:
+    """Return the number of the visit and of the entity for each row."""
+    return np.divmod(np.arange(rows, dtype=np.uint64), np.uint64(max(1, -(-rows // ROWS_PER_ENTITY))))
 
 
 def _random(rows: int, seed: int, stream: int) -> UInt64s:

@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import pandas as pd
 
-FRACTIONS = (float, np.floating, Decimal)
-"""Types of numbers that may have a fraction."""
 NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """The exceptions raised for a value that is not of a type."""
 PAST_MICROSECONDS = re.compile(r"\.\d{7}")
@@ -62,15 +60,13 @@ def nested_array(values: list[Any], kind: pa.DataType, *, texts: bool = False) -
     if pa.types.is_struct(kind):
         found = [{} if value is None else _fields_by_name(value, kind) for value in values]
         children = [nested_array([value.get(field.name) for value in found], field.type, texts=texts) for field in kind]
-        if not children:
-            return pa.array([None if value is None else {} for value in values], kind)
         return pa.StructArray.from_arrays(children, fields=[*kind], mask=missing)
     if pa.types.is_map(kind):
         pairs = [[] if value is None else _key_value_pairs(value, kind) for value in values]
-        found_keys = [key for each in pairs for key, _ in each]
+        names = [key for each in pairs for key, _ in each]
         if texts and pa.types.is_integer(kind.key_type):
-            found_keys = [int(key) if isinstance(key, str) else key for key in found_keys]
-        keys = nested_array(found_keys, kind.key_type, texts=texts)
+            names = [int(name) if isinstance(name, str) else name for name in names]
+        keys = nested_array(names, kind.key_type, texts=texts)
         items = nested_array([item for each in pairs for _, item in each], kind.item_type, texts=texts)
         if keys.null_count:
             raise ValueError("NULL is no key of a map")
@@ -122,20 +118,18 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value."""
     import pandas as pd
 
-    types = {*map(type, values)} - {type(None)}
-    if type(pd.NA) in types:
+    if type(pd.NA) in (types := {*map(type, values)}):
         values = [None if value is pd.NA else value for value in values]
-        types.remove(type(pd.NA))
     if _has_types(types, (bool, np.bool_)) and not pa.types.is_boolean(kind):
         raise ValueError(f"a boolean is no {kind}")
-    if pa.types.is_integer(kind) and _has_types(types, FRACTIONS):
+    if pa.types.is_integer(kind) and _has_types(types, (float, np.floating, Decimal)):
         given = pa.array([float(value) if isinstance(value, np.floating) else value for value in values])
         return given.cast(kind)
     if pa.types.is_floating(kind) and kind != pa.float64():
         given = pa.array(values, pa.float64())
         return _kept_exactly(given, given.cast(kind))
     if pa.types.is_date(kind) and _has_types(types, (dt.datetime, np.datetime64)):
-        given = pa.array(values)
+        given = pa.array([_day(value) for value in values])  # Arrow takes no days of numpy
         return _kept_exactly(given, given.cast(kind))
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return _timestamp_array(values, types, kind)
@@ -144,9 +138,13 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind, from_pandas=False)
 
 
+def _day(value: Any) -> Any:
+    return value.item() if isinstance(value, np.datetime64) and np.datetime_data(value)[0] == "D" else value
+
+
 def _parsed_texts(values: list[Any], kind: pa.DataType) -> list[Any]:
     """Return the values with text parsed, if the type is a date, time, timestamp or decimal."""
-    parse = next((parse for fits, parse in PARSERS if fits(kind)), None)
+    parse = next((parse for fits, parse in PARSERS.items() if fits(kind)), None)
     return values if parse is None else [parse(value) if isinstance(value, str) else value for value in values]
 
 
@@ -157,12 +155,12 @@ def _timestamp_of(text: str) -> dt.datetime:
     return pd.Timestamp(text) if PAST_MICROSECONDS.search(text) else dt.datetime.fromisoformat(text)
 
 
-PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
-    (pa.types.is_decimal, Decimal),
-    (pa.types.is_date, dt.date.fromisoformat),
-    (pa.types.is_time, dt.time.fromisoformat),
-    (pa.types.is_timestamp, _timestamp_of),
-)
+PARSERS: dict[Callable[[pa.DataType], bool], Callable[[str], Any]] = {
+    pa.types.is_decimal: Decimal,
+    pa.types.is_date: dt.date.fromisoformat,
+    pa.types.is_time: dt.time.fromisoformat,
+    pa.types.is_timestamp: _timestamp_of,
+}
 
 
 def _has_types(types: set[type], of: tuple[type, ...]) -> bool:
@@ -171,8 +169,7 @@ def _has_types(types: set[type], of: tuple[type, ...]) -> bool:
 
 def _kept_exactly(given: pa.Array, made: pa.Array) -> pa.Array:
     """Return the cast values; raises ValueError if casting back returns another value."""
-    back = made.cast(given.type)
-    same = pc.or_(pc.equal(back, given), pc.not_equal(given, given))  # NaN differs from itself
+    same = pc.or_(pc.equal(made.cast(given.type), given), pc.not_equal(given, given))  # NaN differs from itself
     if pc.all(same).as_py() is False:
         row = pc.index(same, False).as_py()
         raise ValueError(f"{made.type} does not have {given[row].as_py()!r}")

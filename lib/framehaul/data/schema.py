@@ -61,7 +61,6 @@ class Types:
     postgres_arrow: pa.DataType | None = None
     """The Arrow type in which PostgreSQL sends the value; None if it is `arrow`."""
     clickhouse_nullable: bool = True
-    """False if ClickHouse's type cannot be Nullable."""
     element: Types | None = None
     """The type of a list's elements."""
     fields: tuple[tuple[str, Types], ...] = ()
@@ -96,6 +95,11 @@ class Types:
         return "boolean" if self.pandas == "bool" else self.pandas
 
 
+def _checked(types: Types, check: str) -> Types:
+    """Return the types with a CHECK, for a type of PostgreSQL that has more values than ClickHouse's."""
+    return replace(types, postgres_check=check, postgres_form=f"{types.postgres}, checked")
+
+
 def decimal_types(precision: int, scale: int) -> Types:
     """Return the types of decimals with `scale` decimal places; Polars limits `precision` to 38."""
     return Types(f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.decimal128(precision, scale))
@@ -117,23 +121,16 @@ def list_types(element: Types) -> Types:
     than 64 bits or 38 digits.
     """
     check, is_text = _check_of_elements(element), element.arrow == pa.string()
-    if (element.postgres_check and not check) or (is_text and element.postgres not in ("text", "uuid")):
-        made = {"interval": "whole numbers", "bytea": "bytes of any size"}.get(element.postgres, "text")
-        raise ValueError(
-            f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of {made}"
-        )
-    return Types(
-        f"{element.postgres}[]",
-        f"Array(Nullable({element.clickhouse}))",
-        pa.list_(element.arrow),
-        postgres_select="{0}::text[]" if element.postgres == "uuid" else "{0}",
-        clickhouse_select="{0}" if element.clickhouse_select == "{0}" else "arrayMap(x -> toString(x), {0})",
-        clickhouse_nullable=False,
-        element=element,
-        postgres_check=check,
-        postgres_form=f"{element.postgres}[], checked" if check else "",
-        polars=pl.List(element.polars),
-    )
+    postgres, clickhouse = element.postgres, element.clickhouse
+    if (element.postgres_check and not check) or (is_text and postgres not in ("text", "uuid")):
+        made = {"interval": "whole numbers", "bytea": "bytes of any size"}.get(postgres, "text")
+        raise ValueError(f"lists of {clickhouse} ({postgres}) are not carried: make them lists of {made}")
+    postgres_select = "{0}::text[]" if postgres == "uuid" else "{0}"
+    clickhouse_select = "{0}" if element.clickhouse_select == "{0}" else "arrayMap(x -> toString(x), {0})"
+    names, selects = (f"{postgres}[]", f"Array(Nullable({clickhouse}))"), (postgres_select, clickhouse_select)
+    arrow, polars = pa.list_(element.arrow), pl.List(element.polars)
+    types = Types(*names, arrow, *selects, clickhouse_nullable=False, element=element, polars=polars)
+    return _checked(types, check) if check else types
 
 
 def _check_of_elements(element: Types) -> str:
@@ -149,48 +146,37 @@ def _check_of_elements(element: Types) -> str:
 def fixed_list_types(element: Types, size: int) -> Types:
     """Return the types of lists of `size` scalars; PostgreSQL checks the size, ClickHouse does not."""
     lists = list_types(element)
-    return replace(
-        lists,
-        arrow=pa.list_(element.arrow, size),
-        polars=pl.Array(element.polars, size),
-        postgres_check=" AND ".join(filter(None, (f"cardinality({{0}}) = {size}", lists.postgres_check))),
-        postgres_form=f"{element.postgres}[], checked",
-        clickhouse_form=lists.clickhouse,
-    )
+    arrow, polars = pa.list_(element.arrow, size), pl.Array(element.polars, size)
+    check = " AND ".join(filter(None, (f"cardinality({{0}}) = {size}", lists.postgres_check)))
+    return _checked(replace(lists, arrow=arrow, polars=polars, clickhouse_form=lists.clickhouse), check)
+
+
+_JSONB = Types(
+    "jsonb", "", pa.string(), "{0}::text", postgres_arrow=pa.string(), clickhouse_nullable=False, postgres_form="jsonb"
+)
+"""The part that nested types share: they are jsonb in PostgreSQL and never NULL in ClickHouse."""
 
 
 def nested_list_types(element: Types) -> Types:
     """Return the types of lists of nested values, stored as jsonb: arrays in an array of PostgreSQL have one length."""
-    nested = _nested(f"Array({_inside(element)})", pa.list_(element.arrow))
-    return replace(nested, element=element, polars=pl.List(element.polars))
+    arrow, polars = pa.list_(element.arrow), pl.List(element.polars)
+    return replace(_JSONB, clickhouse=f"Array({_inside(element)})", arrow=arrow, polars=polars, element=element)
 
 
 def struct_types(fields: Mapping[str, Types]) -> Types:
     """Return the types of structs with these fields, in order; a field may be NULL if it is a scalar."""
     quoted = (name if name.isascii() and name.isidentifier() else quote_clickhouse(name) for name in fields)
     named = ", ".join(f"{name} {_inside(types)}" for name, types in zip(quoted, fields.values(), strict=True))
-    nested = _nested(f"Tuple({named})", pa.struct([(name, types.arrow) for name, types in fields.items()]))
+    arrow = pa.struct([(name, types.arrow) for name, types in fields.items()])
     polars = pl.Struct({name: types.polars for name, types in fields.items()})
-    return replace(nested, fields=tuple(fields.items()), polars=polars)
+    return replace(_JSONB, clickhouse=f"Tuple({named})", arrow=arrow, polars=polars, fields=tuple(fields.items()))
 
 
 def map_types(key: Types, value: Types) -> Types:
     """Return the types of maps from text or integers; pandas holds lists of pairs, so that keys may repeat."""
-    nested = _nested(f"Map({key.clickhouse}, {_inside(value)})", pa.map_(key.arrow, value.arrow))
-    return replace(nested, fields=(("key", key), ("value", value)), polars=pl.Map(key.polars, value.polars))
-
-
-def _nested(clickhouse: str, arrow: pa.DataType) -> Types:
-    """Return the types of nested values, which are jsonb in PostgreSQL and never NULL in ClickHouse."""
-    return Types(
-        "jsonb",
-        clickhouse,
-        arrow,
-        "{0}::text",
-        postgres_arrow=pa.string(),
-        clickhouse_nullable=False,
-        postgres_form="jsonb",
-    )
+    clickhouse, fields = f"Map({key.clickhouse}, {_inside(value)})", (("key", key), ("value", value))
+    arrow, polars = pa.map_(key.arrow, value.arrow), pl.Map(key.polars, value.polars)
+    return replace(_JSONB, clickhouse=clickhouse, arrow=arrow, polars=polars, fields=fields)
 
 
 def _inside(types: Types) -> str:
@@ -206,16 +192,8 @@ def _inside(types: Types) -> str:
 def wide_types(clickhouse: str) -> Types:
     """Return the types of integers of 128 or 256 bits, by ClickHouse's name; frames hold text, as Arrow lacks them."""
     least, most = whole_numbers(clickhouse)
-    numeric = f"numeric({len(str(most))}, 0)"
-    return Types(
-        numeric,
-        clickhouse,
-        pa.string(),
-        "{0}::text",
-        "toString({0})",
-        postgres_check=f"{{0}} BETWEEN {least} AND {most}",
-        postgres_form=f"{numeric}, checked",
-    )
+    types = Types(f"numeric({len(str(most))}, 0)", clickhouse, pa.string(), "{0}::text", "toString({0})")
+    return _checked(types, f"{{0}} BETWEEN {least} AND {most}")
 
 
 def whole_numbers(clickhouse: str) -> tuple[int, int]:
@@ -232,15 +210,9 @@ def wide_decimal_types(precision: int, scale: int) -> Types:
 
 def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
     """Return the types of unsigned integers, which PostgreSQL stores in a wider signed type with a CHECK."""
-    return Types(
-        postgres,
-        f"UInt{bits}",
-        pa.type_for_alias(f"uint{bits}"),
-        postgres_select="{0}::text" if signed == pa.string() else "{0}",
-        postgres_arrow=signed,
-        postgres_check=f"{{0}} BETWEEN 0 AND {2**bits - 1}",
-        postgres_form=f"{postgres}, checked",
-    )
+    select = "{0}::text" if signed == pa.string() else "{0}"
+    types = Types(postgres, f"UInt{bits}", pa.type_for_alias(f"uint{bits}"), select, postgres_arrow=signed)
+    return _checked(types, f"{{0}} BETWEEN 0 AND {2**bits - 1}")
 
 
 def enum_types(*values: str) -> Types:
@@ -248,27 +220,24 @@ def enum_types(*values: str) -> Types:
     bits = 8 if len(values) < 2**7 else 16
     numbered = ", ".join(f"{quote_clickhouse_text(value)} = {number}" for number, value in enumerate(values, 1))
     quoted = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
-    return Types(
-        "text",
-        f"Enum{bits}({numbered})",
-        pa.string(),
-        clickhouse_select="toString({0})",
-        postgres_check=f"{{0}} IN ({quoted})",
-        postgres_form="text, checked",
-        polars=pl.Enum(values),
-    )
+    types = Types("text", f"Enum{bits}({numbered})", pa.string(), clickhouse_select="toString({0})")
+    return _checked(replace(types, polars=pl.Enum(values)), f"{{0}} IN ({quoted})")
 
 
 def fixed_types(size: int) -> Types:
     """Return the types of byte strings of exactly `size` bytes."""
-    check = f"octet_length({{0}}) = {size}"
-    return Types("bytea", f"FixedString({size})", pa.binary(size), postgres_check=check, postgres_form="bytea, checked")
+    return _checked(Types("bytea", f"FixedString({size})", pa.binary(size)), f"octet_length({{0}}) = {size}")
 
 
 def address_types(version: Literal[4, 6]) -> Types:
     """Return the types of IP addresses, which are text in a frame."""
     check = f"family({{0}}) = {version}"
     return Types("inet", f"IPv{version}", pa.string(), "host({0})", "toString({0})", postgres_check=check)
+
+
+AS_DOCUMENT = "jsonb: the document, not its text"
+MICROSECONDS = "(extract(epoch FROM {0}) * 1000000)::bigint"
+NO_MONTHS = "extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0"
 
 
 class ColumnType(Enum):
@@ -304,26 +273,12 @@ class ColumnType(Enum):
     UINT32 = unsigned_types(32, "bigint", pa.int64())
     UINT64 = unsigned_types(64, "numeric(20, 0)", pa.string())
     TIME = Types("time", "Time64(6)", pa.time64("us"))
-    JSON = Types(
-        "jsonb",
-        "String",
-        pa.string(),
-        "{0}::text",
-        postgres_form="jsonb: the document, not its text",
-        clickhouse_form="String",
-    )
+    JSON = Types("jsonb", "String", pa.string(), "{0}::text", postgres_form=AS_DOCUMENT, clickhouse_form="String")
     ENUM = enum_types("a", "b")
     FIXED_BYTES = fixed_types(8)
     IPV4 = address_types(4)
     IPV6 = address_types(6)
-    DURATION = Types(
-        "interval",
-        "IntervalMicrosecond",
-        pa.duration("us"),
-        postgres_select="(extract(epoch FROM {0}) * 1000000)::bigint",
-        postgres_arrow=pa.int64(),
-        postgres_check="extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0",
-    )
+    DURATION = Types("interval", "IntervalMicrosecond", pa.duration("us"), MICROSECONDS, "{0}", NO_MONTHS, pa.int64())
     FIXED_LIST = fixed_list_types(INT64, 2)
     NESTED_LIST = nested_list_types(LIST)
     STRUCT = struct_types({"a": INT64, "b": TEXT})
@@ -463,13 +418,10 @@ def _selected(expression: str, quoted: str) -> str:
     return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
 
 
-def refuse(
-    table: Table,
-    kinds: Collection[ColumnType],
-    remedy: str,
-    database: Literal["postgres", "clickhouse"],
-    where: Literal["columns", "nested", "anywhere"] = "columns",
-) -> None:
+type Where = Literal["columns", "nested", "anywhere"]
+
+
+def refuse(table: Table, kinds: Collection[ColumnType], remedy: str, database: str, where: Where = "columns") -> None:
     """Raise ValueError, with the column's type in this database and the remedy, for a column of one of these kinds.
 
     `where` selects what is checked: the columns, the parts of nested columns, or both.
@@ -491,7 +443,8 @@ class Table:
     """A table: its columns, its primary key, and the date column by which ClickHouse partitions it monthly.
 
     `sort` is ClickHouse's sorting key if it differs from `key`. `postgres_body` and `clickhouse_body` replace the
-    generated CREATE TABLE after the table's name.
+    generated CREATE TABLE after the table's name. `reference` replaces the quoted name in statements: it has a schema
+    or a database, or is a subquery.
     """
 
     name: str
@@ -501,10 +454,13 @@ class Table:
     sort: tuple[str, ...] | None = None
     postgres_body: str = ""
     clickhouse_body: str = ""
+    reference: str = ""
 
     def renamed(self, name: str) -> Self:
-        """Return the same table under another name."""
-        return replace(self, name=name)
+        """Return the same table under another name, in the same database of ClickHouse."""
+        # Temporary tables of PostgreSQL have no schema that could be named.
+        database = re.match(r"`(?:[^`\\]|\\.)+`\.", self.reference)
+        return replace(self, name=name, reference=f"{database[0]}{quote_clickhouse(name)}" if database else "")
 
     @property
     def clickhouse_order(self) -> tuple[str, ...]:
@@ -526,8 +482,8 @@ class Table:
 
     @property
     def postgres_name(self) -> str:
-        """The table's name, quoted for PostgreSQL."""
-        return quote_postgres(self.name)
+        """The table's name, quoted for PostgreSQL, or its `reference`."""
+        return self.reference or quote_postgres(self.name)
 
     @property
     def postgres_columns(self) -> str:
@@ -556,8 +512,8 @@ class Table:
 
     @property
     def clickhouse_name(self) -> str:
-        """The table's name, quoted for ClickHouse."""
-        return quote_clickhouse(self.name)
+        """The table's name, quoted for ClickHouse, or its `reference`."""
+        return self.reference or quote_clickhouse(self.name)
 
     @property
     def clickhouse_columns(self) -> str:
@@ -630,9 +586,7 @@ ANALYTICS_METRICS = Table(
         Column("event_date", ColumnType.DATE),
         Column("source_id", ColumnType.INT32),
         *(Column(name, ColumnType.TEXT, low_cardinality=name == "dimension_a") for name in _DIMENSIONS),
-        Column("metric_1", ColumnType.INT32),
-        Column("metric_2", ColumnType.INT32),
-        Column("metric_3", ColumnType.INT32),
+        *(Column(f"metric_{number}", ColumnType.INT32) for number in (1, 2, 3)),
         Column("metric_value", ColumnType.FLOAT64),
     ),
     key=("entity_key", "event_date", "source_id", *_DIMENSIONS),
@@ -640,9 +594,7 @@ ANALYTICS_METRICS = Table(
 )
 """The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and a float."""
 
-_PLACE = struct_types(
-    {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
-)
+_PLACE = {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
 NESTED_METRICS = Table(
     name="framehaul_nested_metrics",
     columns=(
@@ -655,7 +607,7 @@ NESTED_METRICS = Table(
         Column("amount", ColumnType.DECIMAL, exactly=decimal_types(24, 4)),
         Column("state", ColumnType.ENUM, exactly=enum_types("new", "open", "paid", "sent", "closed")),
         Column("numbers", ColumnType.LIST),
-        Column("place", ColumnType.STRUCT, exactly=_PLACE),
+        Column("place", ColumnType.STRUCT, exactly=struct_types(_PLACE)),
         Column("document", ColumnType.JSON),
     ),
     key=("entity_key", "event_date", "source_id"),

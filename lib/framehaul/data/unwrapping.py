@@ -8,10 +8,8 @@ import pyarrow.compute as pc
 
 from framehaul.data.frames import uuid_text, without_views_of_null
 
-PLAIN = {
-    pa.string_view(): pa.string(), pa.large_string(): pa.string(), pa.binary_view(): pa.binary(),
-    pa.large_binary(): pa.binary(),
-}  # fmt: skip
+TEXTS, BYTES = (pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())
+PLAIN = dict.fromkeys(TEXTS, pa.string()) | dict.fromkeys(BYTES, pa.binary())
 
 
 def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -21,8 +19,8 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
-        values = with_plain_dictionaries(values)
-        return unwrapped(values.cast(values.type.value_type))
+        plain = with_plain_dictionaries(values)
+        return unwrapped(plain.cast(plain.type.value_type))
     if pa.types.is_run_end_encoded(kind):
         return unwrapped(pc.run_end_decode(values))
     if kind == pa.uuid():

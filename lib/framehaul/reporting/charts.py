@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -27,7 +28,11 @@ from framehaul.settings import load_settings
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
 
-# Readers with any color vision can distinguish the first eight, after https://jfly.uni-koeln.de/color/
+# Readers with any color vision can distinguish these, after https://jfly.uni-koeln.de/color/
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
+    "#332288", "#44AA99", "#661100",
+)  # fmt: skip
 FAMILY_COLORS = {
     "copy_binary": "#0072B2",
     "copy_text": "#56B4E9",
@@ -47,10 +52,11 @@ FAMILY_COLORS = {
     "server": "#dddddd",
 }
 INK, FAINT = "#222222", "#767676"
+VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
+DASHES = ("-", "--", ":", "-.")
 NAME_INKS = {"published": "#6a6a6a", "everyday": "#8a3ab9"}
 """The colors of techniques' names by origin; other names are black."""
 INK_NAMES = {"published": "grey", "everyday": "purple"}
-STATUS_INK = {"ok": INK, "skipped": FAINT, "failed": "#B00020"}
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -156,7 +162,7 @@ def _bar(axes: Axes, at: float, row: Row, column: str, color: str, height: float
         reason = row.get("reason") or ""
         reason = reason if len(reason) <= REASON_CHARACTERS else f"{reason[: REASON_CHARACTERS - 1]}…"
         text = "skipped (the table says why)" if row["status"] == "skipped" else f"FAILED: {reason}"
-        note(axes, 0, at, text, STATUS_INK[row["status"]], 8)
+        note(axes, 0, at, text, FAINT if row["status"] == "skipped" else "#B00020", 8)
         return
     low, high = row.get(f"min_{column}", median), row.get(f"max_{column}", median)
     axes.barh(at, median, color=color, edgecolor="white", height=height)
@@ -181,15 +187,6 @@ def legend(figure: Figure, colors: Mapping[str, str], **how: Any) -> None:
     figure.legend(handles=handles, frameon=False, loc="outside lower left", **how)
 
 
-PALETTE = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
-    "#332288", "#44AA99", "#661100",
-)  # fmt: skip
-"""Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
-DASHES = ("-", "--", ":", "-.")
-VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
-
-
 def bars(
     medians: pl.DataFrame,
     *,
@@ -199,35 +196,34 @@ def bars(
     color: str = "family",
     panel: str = "",
     columns: int = 1,
-) -> SVG:
+) -> SVG | None:
     """Draw medians as horizontal bars, with the slowest and the fastest pass as whiskers, and save them as `name`.
 
     Lines are the values of `y` in order of appearance; rows with the same value are bars side by side, distinguished by
     `color`. `panel` is a column with a panel for each value, in `columns` columns. A row that was skipped or failed has
     a text instead of a bar. The column `origin`, where there is one, decides the colors of names.
     """
-    groups, colors = _panels(medians, panel), _colors(medians, color)
-    lines = [group[y].unique(maintain_order=True).to_list() for _, group in groups]
-    most = [max(Counter(group[y]).values(), default=1) for _, group in groups]
-    heights = [0.7 + 0.24 * max(1.0, several * 0.6) * len(names) for several, names in zip(most, lines, strict=True)]
+    parts, colors = _parts(medians, panel), _colors(medians, color)
+    counts = [Counter(part[y]) for _, part in parts]
+    heights = [0.7 + 0.24 * max(1.0, max(count.values()) * 0.6) * len(count) for count in counts]
+
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        count, seen = Counter(part[y]), Counter[Any]()
+        names, thick = [*count], 0.8 / max(count.values())
+        for row in part.to_dicts():
+            at = names.index(row[y]) + (seen[row[y]] - count[row[y]] / 2 + 0.5) * thick
+            seen[row[y]] += 1
+            _bar(axes, at, row, x, colors[row[color]], thick * 0.9)
+        origins = dict(part.select(y, "origin").iter_rows()) if "origin" in part.columns else {}
+        name_lines(axes, names, [origins.get(one, "") for one in names])
+        axes.margins(x=0.16)
+        axes.set_xlim(left=0)
+        quantities(axes.xaxis)
+
+    about = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
+    explain = partial(_legend, about=f"{heading_and_form(x)[0]}, {about}", colors=colors)
     height, each = 0.9 + sum(heights) / columns, heights if columns == 1 else None
-    with panels(len(groups), columns, height=height, heights=each) as (figure, drawn):
-        for axes, (about, group), names, several in zip(drawn, groups, lines, most, strict=True):
-            thick = 0.8 / several
-            seen = dict.fromkeys(names, 0)
-            for row in group.to_dicts():
-                at = names.index(row[y]) + (seen[row[y]] - (group[y] == row[y]).sum() / 2 + 0.5) * thick
-                seen[row[y]] += 1
-                _bar(axes, at, row, x, colors[row[color]], thick * 0.9)
-            origins = dict(group.select(y, "origin").iter_rows()) if "origin" in group.columns else {}
-            name_lines(axes, names, [origins.get(one, "") for one in names])
-            axes.margins(x=0.16)
-            axes.set_xlim(left=0)
-            quantities(axes.xaxis)
-            title(axes, about, 9)
-        about = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
-        _legend(figure, f"{_axis(x)}, {about}", colors)
-    return shown(figure, name)
+    return _chart(name, parts, draw, explain, columns=columns, height=height, heights=each)
 
 
 def lines(
@@ -240,44 +236,45 @@ def lines(
     panel: str = "",
     dash: str = "",
     log: str = "xy",
-) -> SVG:
+) -> SVG | None:
     """Draw `y` against `x`, a line for each value of `color` and `dash`, and save the figure as `name`.
 
     `panel` is a column with a panel for each value; `log` names the logarithmic axes. Columns `min_` and `max_` of `y`
     are drawn as whiskers. Values of `x` that are not numbers are in order of appearance.
     """
-    groups, colors = _panels(medians, panel), _colors(medians, color)
+    parts, colors = _parts(medians, panel), _colors(medians, color)
     dashes = dict(zip(medians[dash].unique(maintain_order=True), DASHES, strict=False)) if dash else {}
     places, numeric = medians[x].unique(maintain_order=True).to_list(), medians[x].dtype.is_numeric()
-    with panels(len(groups), min(2, len(groups)), height=0.9 + 3.2 * -(-len(groups) // 2)) as (figure, drawn):
-        for axes, (about, group) in zip(drawn, groups, strict=True):
-            keys = [color, dash] if dash else [color]
-            for value, line in group.drop_nulls(y).group_by(keys, maintain_order=True):
-                line = line.sort(x) if numeric else line  # noqa: PLW2901
-                at = line[x].to_list() if numeric else [places.index(one) for one in line[x]]
-                style, ink = dashes[value[1]] if dash else "-", colors[value[0]]
-                axes.plot(at, line[y].to_list(), style, color=ink, marker="o", markersize=3.5)
-                if f"min_{y}" in line.columns:
-                    axes.vlines(at, line[f"min_{y}"].to_list(), line[f"max_{y}"].to_list(), ink, linewidth=0.8)
-            quantities(axes.yaxis, logarithmic="y" in log)
-            if numeric:
-                quantities(axes.xaxis, logarithmic="x" in log)
-            else:
-                axes.set_xticks(range(len(places)), [str(one).replace(", ", "\n") for one in places], fontsize=8)
-            if "y" not in log:
-                axes.set_ylim(bottom=0)
-            axes.grid(which="major", color="#eeeeee")
-            axes.set_xlabel(_axis(x), fontsize=8)
-            title(axes, about, 9)
-        styles = [f"{style}: {value}" for value, style in dashes.items()]
-        _legend(figure, "; ".join([f"{_axis(y)}, median of passes", *styles]), colors)
-    return shown(figure, name)
+
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        for value, rows in part.drop_nulls(y).group_by([color, dash] if dash else [color], maintain_order=True):
+            line = rows.sort(x) if numeric else rows
+            at = line[x].to_list() if numeric else [places.index(one) for one in line[x]]
+            style, ink = dashes[value[1]] if dash else "-", colors[value[0]]
+            axes.plot(at, line[y].to_list(), style, color=ink, marker="o", markersize=3.5)
+            if f"min_{y}" in line.columns:
+                axes.vlines(at, line[f"min_{y}"].to_list(), line[f"max_{y}"].to_list(), ink, linewidth=0.8)
+        quantities(axes.yaxis, logarithmic="y" in log)
+        if numeric:
+            quantities(axes.xaxis, logarithmic="x" in log)
+        else:
+            axes.set_xticks(range(len(places)), [str(one).replace(", ", "\n") for one in places], fontsize=8)
+        if "y" not in log:
+            axes.set_ylim(bottom=0)
+        axes.grid(which="major", color="#eeeeee")
+        axes.set_xlabel(heading_and_form(x)[0], fontsize=8)
+
+    about = [f"{heading_and_form(y)[0]}, median of passes", *(f"{style}: {value}" for value, style in dashes.items())]
+    explain = partial(_legend, about="; ".join(about), colors=colors)
+    return _chart(name, parts, draw, explain, columns=min(2, len(parts)), height=0.9 + 3.2 * -(-len(parts) // 2))
 
 
-def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG:
+def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG | None:
     """Draw the column `ratio` with `ratio_low` and `ratio_high` as lines named by `label`, and save them as `name`."""
-    rows, colors = ratios.drop_nulls("ratio").to_dicts(), _colors(ratios, color)
-    with panels(1, height=1.2 + 0.3 * len(rows)) as (figure, [axes]):
+    colors, measured = _colors(ratios, color), ratios["ratio"].count()
+
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        rows = part.drop_nulls("ratio").to_dicts()
         for at, row in enumerate(rows):
             ink = colors[row[color]]
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=ink, linewidth=2)
@@ -289,49 +286,65 @@ def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG:
         quantities(axes.xaxis, "{:g}x".format, logarithmic=high < SHORT * low)  # few powers of two are on a short axis
         axes.grid(axis="x", color="#eeeeee")
         axes.set_xlabel("ratio, logarithmic; line: range of rounds, from six rounds on a 95% interval", loc="right")
-        _legend(figure, color, colors)
-    return shown(figure, name)
+
+    explain = partial(_legend, about=color, colors=colors)
+    return _chart(name, _parts(ratios), draw, explain, height=1.2 + 0.3 * measured)
 
 
 def points(
     frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, label: str, panel: str, log: str = ""
 ) -> SVG | None:
-    """Draw rows as points, distinguished by `color` and named by `label`, and save the figure as `name`.
+    """Draw rows as points, distinguished by `color` and named by `label`, and save the figure as `name`."""
+    parts, colors = _parts(frame, panel), _colors(frame, color)
 
-    Without rows there is no figure.
-    """
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        for row in part.drop_nulls([x, y]).to_dicts():
+            axes.scatter(row[x], row[y], color=colors[row[color]], s=34, zorder=3)
+            if row[label]:
+                axes.annotate(row[label], (row[x], row[y]), xytext=(5, 3), textcoords="offset points", fontsize=8)
+        quantities(axes.xaxis, logarithmic="x" in log)
+        quantities(axes.yaxis, logarithmic="y" in log)
+        axes.grid(color="#eeeeee")
+        axes.set(xlabel=heading_and_form(x)[0], ylabel=heading_and_form(y)[0])
+
+    explain = partial(_legend, about=color.replace("_", " "), colors=colors)
+    return _chart(name, parts, draw, explain, columns=len(parts), height=5)
+
+
+type Parts = Sequence[tuple[str, pl.DataFrame]]
+"""The title and the rows of each panel."""
+type Draw = Callable[[Axes, pl.DataFrame], None]
+"""A function that draws the rows of a panel."""
+
+
+def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:
+    """Return the title and the rows of each panel; an empty frame has no panels."""
     if frame.is_empty():
-        return None
-    groups, colors = _panels(frame, panel), _colors(frame, color)
-    with panels(len(groups), len(groups), height=5) as (figure, drawn):
-        for axes, (about, group) in zip(drawn, groups, strict=True):
-            for row in group.drop_nulls([x, y]).to_dicts():
-                axes.scatter(row[x], row[y], color=colors[row[color]], s=34, zorder=3)
-                if row[label]:
-                    axes.annotate(row[label], (row[x], row[y]), xytext=(5, 3), textcoords="offset points", fontsize=8)
-            quantities(axes.xaxis, logarithmic="x" in log)
-            quantities(axes.yaxis, logarithmic="y" in log)
-            axes.grid(color="#eeeeee")
-            axes.set(xlabel=_axis(x), ylabel=_axis(y))
-            title(axes, about, 9)
-        _legend(figure, color.replace("_", " "), colors)
-    return shown(figure, name)
-
-
-def _panels(frame: pl.DataFrame, panel: str) -> list[tuple[str, pl.DataFrame]]:
-    """Return the title and the rows of each panel."""
+        return []
     if not panel:
         return [("", frame)]
     return [(str(DATABASES.get(about, about)), part) for (about,), part in frame.group_by(panel, maintain_order=True)]
 
 
+def _chart(
+    name: str, parts: Parts, draw: Draw, explain: Callable[[Figure], None], title_size: float | None = 9, **layout: Any
+) -> SVG | None:
+    """Lay out the panels, draw and explain them, and save the figure as `name`; without panels, nothing is drawn."""
+    if not parts:
+        return None
+    with panels(len(parts), **layout) as (figure, drawn):
+        for axes, (about, part) in zip(drawn, parts, strict=True):
+            draw(axes, part)
+            title(axes, about, title_size)
+        explain(figure)
+    return shown(figure, name)
+
+
 def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
     """Return the color of each value of a column: families and verdicts have fixed ones."""
     values = frame[column].unique(maintain_order=True).to_list()
-    if column == "family":
-        return {value: FAMILY_COLORS[value] for value in FAMILIES if value in values}
-    if column == "verdict":
-        return {value: VERDICT_COLORS[value] for value in VERDICT_COLORS if value in values}
+    if fixed := {"family": FAMILY_COLORS, "verdict": VERDICT_COLORS}.get(column):
+        return {value: ink for value, ink in fixed.items() if value in values}
     return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
 
 
@@ -347,11 +360,6 @@ def _legend(figure: Figure, about: str, colors: Mapping[Any, str]) -> None:
 
 LEGEND_CHARACTERS = 150
 """The characters in a line of a legend."""
-
-
-def _axis(column: str) -> str:
-    """Return the name of a column on an axis."""
-    return heading_and_form(column)[0]
 
 
 def published_against_measured(summary: pl.DataFrame) -> Figure:
@@ -485,7 +493,7 @@ def outcomes(
     empty: str = "not tried",
     group: str = "",
     panel: str = "",
-) -> SVG:
+) -> SVG | None:
     """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
 
     Cells have the columns `label` and `origin`; the column `outcome` has keys of `outcomes`. Values of `x` are in order
@@ -496,49 +504,48 @@ def outcomes(
     about = dict(cells.select(x, group).iter_rows()) if group else {}
     values = cells[x].unique(maintain_order=True).to_list()
     order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
-    parts = _panels(cells, panel)
-    techniques = [dict(part.select("label", "origin").iter_rows()) for _, part in parts]
-    turned = not panel and len(order) > len(techniques[0])
     borders = [at for at in range(1, len(order)) if group and about[order[at]] != about[order[at - 1]]]
-    lines = [len(order) if turned else len(origins) for origins in techniques]
-    words = 0.066 * max(map(len, [*techniques[0]] if turned else order), default=0)
-    height = 1.2 + 0.17 * sum(lines)
-    height = height + 0.4 * len(parts) + 2 * words if panel else height + words
-    with panels(len(parts), height=height, heights=lines if panel else None) as (figure, drawn):
-        for axes, (text, part), origins in zip(drawn, parts, techniques, strict=True):
-            columns = ["label", x] if turned else [x, "label"]
-            across, down = ([*origins], order) if turned else (order, [*origins])
-            for (value,), marked in part.group_by(outcome, maintain_order=True):
-                places = [(across.index(one), down.index(other)) for one, other in marked.select(columns).rows()]
-                _mark(axes, places, outcomes[value])
-            axes.set_xlim(-0.5, max(len(across), 8) - 0.5)
-            axes.set_xticks(range(len(across)), across, rotation=90, fontsize=8)
-            axes.tick_params(length=0)
-            axes.spines[:].set_visible(False)
-            name_lines(axes, down, [] if turned else [*origins.values()], 8)
-            if panel:
-                axes.tick_params(top=False, labeltop=axes is drawn[0], labelbottom=axes is drawn[-1])
-                title(axes, text)
-            else:
-                axes.xaxis.tick_top()
-            for label in axes.get_xticklabels()[: len(origins)] if turned else []:
-                label.set_color(NAME_INKS.get(origins[label.get_text()], INK))
-            for at in borders:
-                (axes.axhline if turned else axes.axvline)(at - 0.5, color=INK, linewidth=1.2)
-        present, there = set(cells[outcome]), set(cells["origin"])
+    parts, turned = _parts(cells, panel), not panel and len(order) > cells["label"].n_unique()
+
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        origins = dict(part.select("label", "origin").iter_rows())
+        across, down = ([*origins], order) if turned else (order, [*origins])
+        for (value,), marked in part.group_by(outcome, maintain_order=True):
+            places = marked.select("label", x).rows() if turned else marked.select(x, "label").rows()
+            _mark(axes, [(across.index(one), down.index(other)) for one, other in places], outcomes[value])
+        axes.set_xlim(-0.5, max(len(across), 8) - 0.5)
+        axes.set_xticks(range(len(across)), across, rotation=90, fontsize=8)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        name_lines(axes, down, [] if turned else [*origins.values()], 8)
+        if panel:
+            axes.tick_params(top=False, labeltop=part is parts[0][1], labelbottom=part is parts[-1][1])
+        else:
+            axes.xaxis.tick_top()
+        for label in axes.get_xticklabels()[: len(origins)] if turned else []:
+            label.set_color(NAME_INKS.get(origins[label.get_text()], INK))
+        for at in borders:
+            (axes.axhline if turned else axes.axvline)(at - 0.5, color=INK, linewidth=1.2)
+
+    def explain(figure: Figure) -> None:
         handles = [
             Patch(color=one.color, label=f"{one.letter}: {one.meaning}" if one.letter else one.meaning)
             for value, one in outcomes.items()
-            if value in present
+            if value in set(cells[outcome])
         ]
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
-        inks = [f"in {color}: {origin}" for origin, color in INK_NAMES.items() if origin in there]
+        inks = [f"in {ink}: {one}" for one, ink in INK_NAMES.items() if one in set(cells["origin"])]
         figure.legend(
             handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
             title=f"{heading}; names {', '.join(inks)}" if inks else heading,
             title_fontproperties={"weight": "bold", "size": 10},
         )  # fmt: skip
-    return shown(figure, name)
+
+    lines = [len(order) if turned else part["label"].n_unique() for _, part in parts]
+    words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
+    height = 1.2 + 0.17 * sum(lines)
+    height = height + 0.4 * len(parts) + 2 * words if panel else height + words
+    return _chart(name, parts, draw, explain, None, height=height, heights=lines if panel else None)
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:

@@ -28,29 +28,17 @@ def render(comparison: Comparison, form: Format = "markdown") -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    return [
-        row["verdict"],
-        row["notebook"][:2],
-        f"{DATABASES[row['database']]} {row['direction']}",
-        row["technique"],
-        f"{row['rows']:,}",
-        _speed(row, ""),
-        _speed(row, "_b"),
-        _ratio(row),
-        textwrap.shorten(row["why"] or "", 100, placeholder=" ..."),
-    ]
+    direction, why = f"{DATABASES[row['database']]} {row['direction']}", row["why"] or ""
+    names = [row["verdict"], row["notebook"][:2], direction, row["technique"], f"{row['rows']:,}"]
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}x"
+    if row["ratio_low"] is not None:
+        ratio += f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+    return [*names, _speed(row, ""), _speed(row, "_b"), ratio, textwrap.shorten(why, 100, placeholder=" ...")]
 
 
 def _speed(row: Row, run: str) -> str:
     median, slowest, fastest = (row[f"{name}_rows_per_s{run}"] for name in ("median", "min", "max"))
     return "" if median is None else f"{thousands(median)} ({thousands(slowest)} to {thousands(fastest)})"
-
-
-def _ratio(row: Row) -> str:
-    if row["ratio"] is None:
-        return ""
-    ends = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if row["ratio_low"] is not None else ""
-    return f"{row['ratio']:.2f}x{ends}"
 
 
 def _totals(comparison: Comparison) -> list[str]:

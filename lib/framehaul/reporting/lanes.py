@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import groupby
 from typing import Any
@@ -23,18 +23,12 @@ PATIENCE_SECONDS = 20
 """The time that an interrupted kernel has to clean up its tables."""
 
 type Pair = tuple[Study, dict[str, Any]]
-type Servers = Mapping[str, str]
-"""The environment variables by which a kernel finds its servers."""
-
-SHARED: Sequence[Servers] = ({},) * LANES
-"""The servers of each lane, if all lanes share them."""
 
 
-def stages(left: Sequence[Pair], preset: Preset, *, apart: bool = False) -> list[list[Pair]]:
+def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
     """Return the notebooks in order; the notebooks of a stage may run in parallel.
 
-    In a `smoke` run most may, because nobody compares its times, and all may if lanes have servers of their own
-    (`apart`).
+    In a `smoke` run, whose times nobody compares, all may that hold no shared table.
     """
 
     def stage(at_pair: tuple[int, Pair]) -> str | int:
@@ -42,69 +36,49 @@ def stages(left: Sequence[Pair], preset: Preset, *, apart: bool = False) -> list
         if study.only_reads:
             # Other runs may have the same notebook twice: each time it summarizes the results so far.
             return "only reads" if preset == "smoke" else at
-        return "parallel" if study.untimed or (preset == "smoke" and (apart or not study.alone)) else at
+        return "parallel" if study.untimed or (preset == "smoke" and not study.holds) else at
 
     return [[pair for _, pair in pairs] for _, pairs in groupby(enumerate(left), stage)]
 
 
 def in_parallel[T](
     stage: Sequence[Pair],
-    execute: Callable[[Study, dict[str, Any], Lines, Servers], T],
+    execute: Callable[[Study, dict[str, Any], Lines], T],
     then: Callable[[Study, dict[str, Any], T], object],
-    servers: Sequence[Servers] = SHARED,
 ) -> None:
-    """Execute the notebooks of a stage, one at a time in each lane, and none while another uses the same table.
+    """Execute the notebooks of a stage, at most LANES at once, the longest first.
 
-    `servers` has the servers of each lane. `execute` gets a stream for its output and the servers of its lane; `then`
-    gets its result. An interrupt or an exception ends the other notebooks too, and is raised when they have ended;
-    `then` is not called for those.
+    `execute` gets a stream for its output, and `then` its result. An interrupt or an exception ends the other notebooks
+    too, and is raised when they have ended; `then` is not called for those.
     """
-    waiting, ended, stopped = list(stage), threading.Condition(), threading.Event()
-    held = {id(each): set[str]() for each in servers}
-    shared = len(held) < len(servers)
+    stopped = threading.Event()
 
-    def lane(own: Servers) -> None:
-        taken = held[id(own)]
-        while True:
-            with ended:
-                while waiting and all(taken.intersection(study.holds) for study, _ in waiting):
-                    ended.wait()
-                if not waiting:
-                    return
-                free = [pair for pair in waiting if not taken.intersection(pair[0].holds)]
-                # First the notebooks that use the most tables, which can begin least often, and of these the longest.
-                study, values = max(free, key=lambda pair: (shared and len(pair[0].holds), pair[0].seconds))
-                waiting.remove((study, values))
-                taken.update(study.holds)
-            try:
-                outcome = execute(study, values, named(study.number), own)
+    def run(study: Study, values: dict[str, Any]) -> None:
+        try:
+            if not stopped.is_set():
+                lines = Lines(lambda line: sys.stdout.write(f"{study.number} {line}\n"))
+                outcome = execute(study, values, lines)
                 if not stopped.is_set():
                     then(study, values, outcome)
-            finally:
-                with ended:
-                    taken.difference_update(study.holds)
-                    ended.notify_all()
+        except BaseException:
+            stopped.set()
+            raise
 
-    with ThreadPoolExecutor(len(servers), "framehaul-lane") as pool:
-        lanes = [pool.submit(lane, own) for own in servers[: len(stage)]]
+    with ThreadPoolExecutor(LANES, "framehaul-lane") as pool:
+        running = [pool.submit(run, *pair) for pair in sorted(stage, key=lambda pair: -pair[0].seconds[0])]
         try:
-            while not all(one.done() for one in lanes):
+            pending = {*running}
+            while pending:
                 # A timeout is needed: Polars' handler of SIGINT restarts system calls, so no interrupt ends a wait.
-                for one in wait(lanes, 0.2, "FIRST_EXCEPTION").done:
+                done, pending = wait(running, 0.2, "FIRST_EXCEPTION")
+                for one in done:
                     one.result()
         except BaseException:
             stopped.set()
-            with ended:
-                waiting.clear()
-                ended.notify_all()
+            pool.shutdown(wait=False, cancel_futures=True)
             # Kernels have their own sessions, so Ctrl-C does not reach them.
-            _interrupt_kernels(until=lambda: all(one.done() for one in lanes))
+            _interrupt_kernels(until=lambda: all(one.done() for one in running))
             raise
-
-
-def named(name: str) -> Lines:
-    """Return a stream that prints whole lines with a name before each."""
-    return Lines(lambda line: sys.stdout.write(f"{name} {line}\n"))
 
 
 def _interrupt_kernels(until: Callable[[], bool]) -> None:

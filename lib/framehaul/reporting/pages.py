@@ -12,8 +12,6 @@ import nbformat
 from nbconvert import HTMLExporter, MarkdownExporter
 from traitlets.config import Config
 
-from framehaul.errors import ReportError
-
 TEMPLATES = Path(__file__).parent
 HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="#\2">¶</a></h\1>')
 """A heading, as nbconvert writes it."""
@@ -30,8 +28,6 @@ def export(notebook: Path, page: Path) -> None:
     """Convert an executed notebook into an HTML page with folded code, in `reports` or in `reports/failed`.
 
     The page links the run's figures and the files of `write_assets`; `index.write` adds links to other pages.
-
-    Raises ReportError if the page would load anything from the network.
     """
     failed = page.parent.name == "failed"
     content = answer_first(nbformat.read(notebook, as_version=4))
@@ -40,9 +36,6 @@ def export(notebook: Path, page: Path) -> None:
     resources = {"metadata": {"name": title_of(content)}, "up": "../" if failed else ""}
     body, _ = exporter.from_notebook_node(content, resources=resources)
     body = PLACEHOLDER.sub(lambda place: outputs[int(place[1])], body)
-    loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", body)
-    if loaded:
-        raise ReportError(f"{page.name} would load {loaded[0]}")
     # A link from a notebook to a notebook becomes a link from page to page.
     body = re.sub(r'(<a [^>]*href="(?!https?:)[^":]*\d\d_\w+)\.ipynb(#[^"]*)?"', r'\1.html\2"', body)
     write_assets(page.parent.parent if failed else page.parent)
@@ -96,10 +89,7 @@ def link_figures(notebook: Path) -> None:
 
 
 def shown_by(notebook: Path, tag: str, kind: str) -> str:
-    """Return the outputs of the cells with a tag in an executed notebook, as `text/markdown` or `text/html`.
-
-    Returns an empty text if there is no such notebook or cell.
-    """
+    """Return the `text/markdown` or `text/html` of the cells with a tag in an executed notebook, if it exists."""
     if not notebook.exists():
         return ""
     cells = [cell for cell in nbformat.read(notebook, 4).cells if tag in cell.metadata.get("tags", [])]
@@ -111,17 +101,15 @@ def shown_by(notebook: Path, tag: str, kind: str) -> str:
 def readme_blocks(notebook: Path) -> dict[str, str]:
     """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
     tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
-    return {
-        tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in tags if tag.startswith(README)
-    }
+    names = [tag.removeprefix(README) for tag in tags if tag.startswith(README)]
+    return {name: shown_by(notebook, README + name, "text/markdown") for name in names}
 
 
 def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:
     """Replace the blocks of a page that are in `contents`; write the page only if it changes."""
 
     def block(match: re.Match[str]) -> str:
-        name = match["name"]
-        content = contents.get(name, match["content"]).strip()
+        name, content = match["name"], contents.get(match["name"], match["content"]).strip()
         return f"<!-- begin {name} (generated) -->\n\n{content}\n\n<!-- end {name} -->"
 
     before = page.read_text("utf8")

@@ -17,7 +17,6 @@ from typing import Any, Self, TextIO
 
 from framehaul.bench import environment, store
 from framehaul.bench.study import NOTEBOOKS, START_SECONDS, Study
-from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT, Settings
 
 MINUTE, HOUR = 60, 3600
@@ -29,20 +28,19 @@ class Plan:
     def __init__(self, chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> None:
         self._count, self._settings = len({study.notebook for study, _ in chosen}), settings
         self._results = settings.out / "results"
-        name = "report" if settings.reuse else "run"  # a run can be resumed after a report
-        self._file = self._results / f"{name}.partial.json"
+        # A run can be resumed after a report.
+        self._file = self._results / f"{'report' if settings.reuse else 'run'}.partial.json"
         self._terms = _digest(chosen, settings)
         self._done = [] if settings.fresh else self._finished_before()
         self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
         # The last notebook is the summary, which is made again at the end of every run.
         self.left += [pair for pair in chosen[-1:] if pair not in self.left]
         if settings.preset == "smoke":
-            # A smoke run is too short for a first summary: studies that only read run once, and last. All others wait
-            # for a study that runs alone, so such studies come after them.
+            # A smoke run is too short for a first summary: studies that only read run once, and last. Those that hold
+            # no shared table come first, because they may run in parallel.
             once = [pair for at, pair in enumerate(self.left) if pair not in self.left[:at]]
-            self.left = sorted(once, key=lambda pair: (pair[0].only_reads, pair[0].alone, pair[0].headline))
-        self._waiting, self._begun = list(self.left), set[str]()
-        self._times: list[tuple[str, str, float]] = []
+            self.left = sorted(once, key=lambda pair: (pair[0].only_reads, bool(pair[0].holds), pair[0].headline))
+        self._waiting, self._times = list(self.left), list[tuple[str, str, float]]()
         self._first, self._expected_of_done, self._took = math.inf, 0.0, 0.0
 
     def _finished_before(self) -> list[str]:
@@ -56,10 +54,9 @@ class Plan:
     def __enter__(self) -> Self:
         self._began = time.monotonic()
         what = f"{self._settings.preset}: {self._count} notebook{'s' if self._count > 1 else ''}"
-        first = f", {self.left[0][0].notebook} first" if self._count > 1 else ""
         about = duration(self._expected(self.left))
         where = "" if self._settings.out == PROJECT else " in OUT"
-        print(f"{what}, about {about} on two cores{first}; pages as they come: reports/index.html{where}")
+        print(f"{what}, about {about} on two cores; pages as they come: reports/index.html{where}")
         if self._done:
             names = " ".join(sorted(self._done))
             print(f"resumes an interrupted run, which finished {names}; FRESH=1 starts anew")
@@ -76,50 +73,20 @@ class Plan:
     @contextmanager
     def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
         """Print that a notebook runs and which is next, and record its time."""
-        remaining = duration(self._expected(self._waiting) * self._pace)
+        pace = self._took / self._expected_of_done if self._expected_of_done else 1.0
+        remaining = duration(self._expected(self._waiting) * pace)
         self._waiting.remove((study, values))
-        self._begun.add(study.notebook)
         then = f"next: {self._waiting[0][0].notebook}, " if self._waiting else ""
         at = len(self.left) - len(self._waiting)
         # One call writes the whole line, because another notebook may begin at the same moment.
         sys.stdout.write(f"== {study.notebook} ({at} of {len(self.left)}; {then}about {remaining} left)\n")
         sys.stdout.flush()
-        began, before = time.monotonic(), self._run_of(study).get("run_id")
-        self._first = min(self._first, began)
-        yield
-        ended = time.monotonic()
+        self._first = min(self._first, time.monotonic())
+        with self.timed("run", study.notebook):
+            yield
         # Since the first notebook began: parallel notebooks take longer each, and less time together.
-        self._took = ended - self._first
+        self._took = time.monotonic() - self._first
         self._expected_of_done += self._expected([(study, values)])
-        run = self._run_of(study)
-        parts = {} if run.get("run_id") == before else run.get("seconds", {})
-        # The times that a run recorded; the rest is kernel, imports and figures.
-        self._times += [(study.notebook, part, seconds) for part, seconds in parts.items()]
-        self._times.append((study.notebook, "the rest", ended - began - sum(parts.values())))
-
-    def _run_of(self, study: Study) -> dict[str, Any]:
-        """Return the metadata of a notebook's last complete run."""
-        try:
-            run: dict[str, Any] = store.read_metadata(self._results)["runs"].get(study.notebook, {})
-        except ResultsError:
-            return {}
-        return run
-
-    @property
-    def coming(self) -> dict[str, str]:
-        """The notebooks that have not begun, and when each is expected to end."""
-        waiting = list(self._waiting)
-        seconds = {
-            study.notebook: self._expected(waiting[:upto]) * self._pace
-            for upto, (study, _) in enumerate(waiting, 1)
-            if study.notebook not in self._begun
-        }
-        return {name: f"to come in about {duration(one)}" for name, one in seconds.items()}
-
-    @property
-    def _pace(self) -> float:
-        """The ratio of the time that notebooks took and the time that was expected."""
-        return self._took / self._expected_of_done if self._expected_of_done else 1.0
 
     def _expected(self, studies: Sequence[tuple[Study, dict[str, Any]]]) -> float:
         if self._settings.reuse:
@@ -141,29 +108,17 @@ class Plan:
         fresh.replace(self._file)
 
     def end(self, *, whole: bool) -> None:
-        """Print the time of the run and its largest parts; a run that is `whole` is not resumed."""
+        """Print the time of the run; a run that is `whole` is not resumed."""
         if whole:
             self._file.unlink(missing_ok=True)
-        total = time.monotonic() - self._began
-        by_part: dict[str, float] = {}
-        for _, part, seconds in self._times:
-            by_part[part] = by_part.get(part, 0) + seconds
-        ranked = sorted(by_part.items(), key=lambda item: -item[1])
-        counted = sum(by_part.values())  # parallel parts add up to more than the time of the run
-        parts = ", ".join(f"{part} {seconds / counted:.0%}" for part, seconds in ranked if seconds > counted / 100)
-        print(f"took {duration(total)}: {parts}", flush=True)
+        print(f"took {duration(time.monotonic() - self._began)}", flush=True)
 
 
 def _digest(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> str:
     """Return a digest of all that decides the results: code, notebooks, parameters, settings, libraries, machine."""
-    terms = {
-        "code": store.code_digest(), "settings": vars(settings.of_a_run()),
-        "made_with": environment.digest(environment.metadata(settings)),
-        "notebooks": {
-            study.notebook: [values, (NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8")]
-            for study, values in chosen
-        },
-    }  # fmt: skip
+    sources = [(NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8") for study, _ in chosen]
+    made_with = environment.digest(environment.metadata(settings))
+    terms = [store.code_digest(), vars(settings.of_a_run()), made_with, sources, [values for _, values in chosen]]
     return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).hexdigest()
 
 

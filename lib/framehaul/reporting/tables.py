@@ -38,45 +38,43 @@ class Column:
     """Numbers are aligned right, and are not shown in a row that was skipped or failed."""
 
 
+@dataclass(frozen=True, repr=False)
 class Listing:
     """A table that notebooks display; `str` of it is Markdown.
 
     A row whose `status` is `skipped` or `failed` shows its status in the first column of numbers, and no numbers.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: Sequence[Row], note: str = "") -> None:
-        self._columns, self._rows, self._note = columns, rows, note
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    note: str = ""
 
     def _texts(self, row: Row) -> list[str]:
         status = row.get("status", "ok")
         if status not in ("skipped", "failed"):
-            return [column.text(row) for column in self._columns]
-        first = next((column for column in self._columns if column.numeric), None)
-        return [
-            column.text(row) if not column.numeric else status if column is first else "" for column in self._columns
-        ]
+            return [column.text(row) for column in self.columns]
+        first = next((one for one in self.columns if one.numeric), None)
+        return [one.text(row) if not one.numeric else status if one is first else "" for one in self.columns]
 
     def __str__(self) -> str:
-        return markdown_table(
-            [column.title for column in self._columns], map(self._texts, self._rows),
-            [column.numeric for column in self._columns],
-        )  # fmt: skip
+        titles, numeric = [one.title for one in self.columns], [one.numeric for one in self.columns]
+        return markdown_table(titles, map(self._texts, self.rows), numeric)
 
     def _repr_markdown_(self) -> str:
-        return f"{self}\n\n{self._note}" if self._note else str(self)
+        return f"{self}\n\n{self.note}" if self.note else str(self)
 
     def _repr_html_(self) -> str:
         """Return HTML; the script of a page makes a table of class `sortable` sortable, by `data-order`."""
-        head = "".join(f"<th{_attributes(column)}>{html.escape(column.title)}</th>" for column in self._columns)
+        head = "".join(f"<th{_attributes(column)}>{html.escape(column.title)}</th>" for column in self.columns)
         body = []
-        for row in self._rows:
+        for row in self.rows:
             cells = "".join(
                 f"<td{_attributes(column, row.get(column.name))}>{_inline(text)}</td>"
-                for column, text in zip(self._columns, self._texts(row), strict=True)
+                for column, text in zip(self.columns, self._texts(row), strict=True)
             )
             body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
-        sortable = " sortable" if len(self._rows) > SORTABLE_ROWS else ""
-        note = f"<p>{_inline(self._note)}</p>" if self._note else ""
+        sortable = " sortable" if len(self.rows) > SORTABLE_ROWS else ""
+        note = f"<p>{_inline(self.note)}</p>" if self.note else ""
         return (
             f'<div class="listing"><style>{TABLE_CSS}</style><table class="framehaul{sortable}"><thead><tr>{head}</tr>'
             f"</thead><tbody>{''.join(body)}</tbody></table>{note}</div>"
@@ -156,10 +154,8 @@ def _last_run(study: str) -> tuple[dict[str, Any], str]:
 
 def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str) -> Column:
     """Return the column of a table for a column of a frame; `speed` is the column whose unstable values are marked."""
-    form: Form = str
-    if kind.is_numeric():
-        form = "{:,}".format if kind.is_integer() else "{:,.3g}".format
-    heading, form = heading_and_form(name, form)
+    otherwise = ("{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_numeric() else "{}").format
+    heading, form = heading_and_form(name, otherwise)
     if isinstance(kind, pl.List):
         form = _joined
     elif kind == pl.Boolean:

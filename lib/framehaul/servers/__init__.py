@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker, embedded, external
 from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
 from framehaul.settings import Settings
 
-__all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "running_apart", "start", "stop"]
+__all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "start", "stop"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MODES = {"embedded": embedded, "docker": docker, "external": external}
 
 
 def reach_loopback_directly() -> None:
-    """Exempt this machine from any HTTP proxy, for this process and its children.
+    """Exempt this machine from any HTTP proxy, for this process and its children: a proxy cannot reach its loopback.
 
-    A proxy on another machine cannot reach servers on loopback. Libraries read either spelling of the variable:
-    https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies
+    Libraries read either spelling: https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies
     """
     for name in ("no_proxy", "NO_PROXY"):
         exempt = [host for host in os.environ.get(name, "").replace(" ", "").split(",") if host]
@@ -32,25 +30,14 @@ def reach_loopback_directly() -> None:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Servers]:
-    """Yield both servers while the block lasts.
+    """Yield both servers while the block lasts; raises ServerError when one cannot be started or reached.
 
     Running servers are used and left running. Servers started here are stopped at the end, also when this process is
-    killed, and even if another process uses them. `start` starts servers that several processes share. Raises
-    ServerError when a server cannot be started or reached.
+    killed, and even if another process uses them. `start` starts servers that several processes share.
     """
     reach_loopback_directly()
     with MODES[settings.servers].running(settings) as servers:
         yield _checked(settings, servers)
-
-
-@contextmanager
-def running_apart(settings: Settings, kind: str) -> Iterator[Path]:
-    """Run embedded servers for this process alone while the block lasts, and yield their state directory.
-
-    Raises ServerError when a server cannot be started.
-    """
-    with embedded.home_of_a_run(settings.state_dir, kind) as home, running(embedded.moved(settings, home)):
-        yield home
 
 
 def start(settings: Settings) -> Servers:

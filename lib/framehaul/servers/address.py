@@ -98,10 +98,7 @@ class Servers:
 
 
 def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
-    """Parse a libpq URL or key=value string; raises ServerError that names the setting when it has another form.
-
-    Missing parts come from PGHOST and its siblings, as for any client of libpq.
-    """
+    """Parse a libpq URL or key=value string; missing parts come from VARIABLES; raises ServerError for another form."""
     try:
         given = {key: os.environ[name] for key, name in VARIABLES.items() if os.environ.get(name)}
         given |= {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
@@ -137,12 +134,6 @@ def parse_clickhouse_url(
     if parts.scheme not in ("http", "https") or not parts.hostname or misplaced:
         raise malformed
     secure = parts.scheme == "https"
-    return ClickHouseServer(
-        host=parts.hostname,
-        http_port=port or (8443 if secure else 8123),
-        native_port=native_port or (9440 if secure else 9000),
-        user=unquote(parts.username or "default"),
-        password=unquote(parts.password or ""),
-        database=unquote(parts.path.strip("/")) or "default",
-        secure=secure,
-    )
+    ports = port or (8443 if secure else 8123), native_port or (9440 if secure else 9000)
+    login = unquote(parts.username or "default"), unquote(parts.password or "")
+    return ClickHouseServer(parts.hostname, *ports, *login, unquote(parts.path.strip("/")) or "default", secure)

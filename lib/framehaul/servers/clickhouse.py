@@ -18,9 +18,7 @@ from framehaul.servers.address import ClickHouseServer
 from framehaul.servers.files import end_of, password_in, write_private
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 
-USER = "framehaul"
-DATABASE = "default"
-
+USER, DATABASE = "framehaul", "default"
 GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"
 """The rights of the serving process, which opens the listeners and waits on standard input."""
 
@@ -38,7 +36,7 @@ class EmbeddedClickHouse:
     def start(self) -> ClickHouseServer:
         """Start serving and wait until HTTP answers; raises ServerError with the end of the log on failure."""
         home = self.state_dir / "clickhouse"
-        store = home / "data" / "store"
+        store, log = home / "data" / "store", home / "output.log"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         store.mkdir(parents=True, exist_ok=True)
         # Without a journal, ext4 does not reuse recently freed inodes, and scans them for every new file: after many
@@ -49,25 +47,14 @@ class EmbeddedClickHouse:
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["chattr", "+T", store], capture_output=True, check=False)
         password = password_in(home / "password")
-        configuration: dict[str, Any] = {
-            "logger": {"errorlog": "server.log"},
-            "listen_host": "127.0.0.1",
-            "http_port": self.http_port,
-            "tcp_port": self.native_port,
-            "users_config": "users.xml",
-            "default_profile": "default",
-        }
-        write_private(home / "config.xml", _xml({"clickhouse": configuration}))
+        listeners = {"listen_host": "127.0.0.1", "http_port": self.http_port, "tcp_port": self.native_port}
+        others = {"logger": {"errorlog": "server.log"}, "users_config": "users.xml", "default_profile": "default"}
+        write_private(home / "config.xml", _xml({"clickhouse": {**listeners, **others}}))
         write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
-        log = home / "output.log"
+        command = [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
-                cwd=home,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+                command, cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
             )
         server = ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
@@ -100,7 +87,7 @@ class EmbeddedClickHouse:
     def _users(self, password: str) -> dict[str, Any]:
         """Return the profiles, quotas and users of the server."""
         common: dict[str, Any] = {"networks": {"ip": "127.0.0.1"}, "quota": "default"}
-        login: dict[str, Any] = {"password_sha256_hex": hashlib.sha256(password.encode()).hexdigest(), **common}
+        login = {"password_sha256_hex": hashlib.sha256(password.encode()).hexdigest(), **common}
         grants = "".join(f"<query>{grant}</query>" for grant in GRANTS)
         return {
             "profiles": {

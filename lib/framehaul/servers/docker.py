@@ -19,12 +19,9 @@ from framehaul.servers.files import password_in, write_private
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.settings import PROJECT, Settings
 
-POSTGRES_PORT = 55432
-CLICKHOUSE_HTTP_PORT = 58123
-CLICKHOUSE_NATIVE_PORT = 59000
+POSTGRES_PORT, CLICKHOUSE_HTTP_PORT, CLICKHOUSE_NATIVE_PORT = 55432, 58123, 59000
 PGBOUNCER_PORT = 56432
 """Port of the connection pooler in the profile `pgbouncer`."""
-EXCHANGE_ON_SERVER = "/framehaul-exchange"
 EVERY_PROFILE = ("--profile", "*")
 """Arguments without which services of a profile stay up: https://github.com/docker/compose/issues/13647"""
 
@@ -59,14 +56,12 @@ def remove(settings: Settings) -> None:
 
 def _servers(settings: Settings) -> Servers:
     directory = settings.state_dir / "docker"
-    postgres_password = password_in(directory / "postgres-password")
-    clickhouse_password = password_in(directory / "clickhouse-password")
-    exchange = Exchange(str(directory / "exchange"), EXCHANGE_ON_SERVER)
-    postgres_port = settings.postgres_port or POSTGRES_PORT
-    http_port = settings.clickhouse_http_port or CLICKHOUSE_HTTP_PORT
+    passwords = [password_in(directory / f"{name}-password") for name in ("postgres", "clickhouse")]
+    exchange = Exchange(str(directory / "exchange"), "/framehaul-exchange")
+    ports = settings.postgres_port or POSTGRES_PORT, settings.clickhouse_http_port or CLICKHOUSE_HTTP_PORT
     return Servers(
-        PostgresServer("127.0.0.1", postgres_port, "framehaul", postgres_password, "framehaul", exchange=exchange),
-        ClickHouseServer("127.0.0.1", http_port, CLICKHOUSE_NATIVE_PORT, "framehaul", clickhouse_password, "default"),
+        PostgresServer("127.0.0.1", ports[0], "framehaul", passwords[0], "framehaul", exchange=exchange),
+        ClickHouseServer("127.0.0.1", ports[1], CLICKHOUSE_NATIVE_PORT, "framehaul", passwords[1], "default"),
         "docker",
     )
 
@@ -81,10 +76,9 @@ def _compose(settings: Settings, *arguments: str) -> str:
         raise ServerError("SERVERS=docker needs the docker command with its compose plugin; or use SERVERS=embedded")
     # A volume keeps its initial passwords, so each state directory has its own volumes.
     name = f"framehaul-{hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12]}"
-    command: list[str | Path] = ["docker", "compose", "--project-directory", PROJECT, "--project-name", name]
-    done = subprocess.run(
-        [*command, "--env-file", _environment_file(settings), *arguments], capture_output=True, text=True, check=False
-    )
+    project = ["--project-directory", str(PROJECT), "--project-name", name]
+    command = ["docker", "compose", *project, "--env-file", str(_environment_file(settings)), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ServerError(f"docker compose {' '.join(arguments)} failed: {done.stderr.strip()}")
     return done.stdout
@@ -93,8 +87,8 @@ def _compose(settings: Settings, *arguments: str) -> str:
 def _environment_file(settings: Settings) -> Path:
     """Write the variables of the compose file to a private file and return its path."""
     directory = settings.state_dir / "docker"
+    exchange, path = directory / "exchange", directory / "compose.env"
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-    exchange = directory / "exchange"
     exchange.mkdir(mode=0o700, exist_ok=True)
     user, group = os.getuid(), os.getgid()
     if user == 0:  # PostgreSQL refuses to run as root
@@ -112,7 +106,6 @@ def _environment_file(settings: Settings) -> Path:
         "FRAMEHAUL_UID": user,
         "FRAMEHAUL_GID": group,
     }
-    path = directory / "compose.env"
     quoted = {key: str(value).replace("'", "\\'") for key, value in values.items()}
     write_private(path, "".join(f"{key}='{value}'\n" for key, value in quoted.items()))
     return path

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
@@ -25,19 +24,15 @@ from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
 from framehaul.servers.files import end_of
 from framehaul.servers.postgres import remove
-from framehaul.settings import PREFIX, TOOLS, Settings
+from framehaul.settings import PREFIX, Settings
 
-ADDRESSES = "servers.json"
+ADDRESSES, LOG, LOCK_OF_A_RUN = "servers.json", "supervisor.log", "run.lock"
 LOCK = "supervisor.lock"
 """File that a living supervisor keeps locked; unlike a process id, the lock is never stale."""
-LOCK_OF_A_RUN = "run.lock"
-LOG = "supervisor.log"
-HOME_OF_A_RUN = re.compile(r"[a-z_]+-(\d+)-\w{8}")
-"""Pattern of the directories with servers of one process: kind, process id, random characters."""
-FILES = ("postgres", "clickhouse", "docker", ADDRESSES, LOCK, LOCK_OF_A_RUN, LOG)
-OURS_IN_STATE = re.compile("|".join([*map(re.escape, FILES), HOME_OF_A_RUN.pattern]))
+OURS_IN_STATE = re.compile(
+    r"postgres|clickhouse|docker|servers\.json|supervisor\.(lock|log)|run\.lock|[a-z_]+-\d+-\w{8}"
+)
 """Pattern of the servers' files in the state directory, which also contains tools that take minutes to build."""
-FOR_SUPERVISOR = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
 START_SECONDS = 90
 
 
@@ -76,10 +71,10 @@ def is_kept(state_dir: Path) -> bool:
     if not (state_dir / LOCK).exists():
         return False
     with (state_dir / LOCK).open() as file:
-        return not _lock(file, fcntl.LOCK_SH)
+        return not locked(file, fcntl.LOCK_SH)
 
 
-def _lock(file: IO[Any], kind: int) -> bool:
+def locked(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
     """Lock a file until it is closed; return False if another process holds the lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -90,15 +85,8 @@ def _lock(file: IO[Any], kind: int) -> bool:
 
 @contextmanager
 def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
-    """Yield a directory in the state directory for servers of this process alone, and remove it at the end.
-
-    Directories of the same kind that killed processes left behind are removed as well.
-    """
+    """Yield a directory in the state directory for servers of this process alone, and remove it at the end."""
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    for path in state_dir.glob(f"{kind}-*"):
-        name = HOME_OF_A_RUN.fullmatch(path.name)
-        if name and not psutil.pid_exists(int(name[1])) and not is_kept(path):
-            remove(path)
     home = Path(tempfile.mkdtemp(prefix=f"{kind}-{os.getpid()}-", dir=state_dir))
     home.chmod(0o711)  # so that PostgreSQL's account can enter
     try:
@@ -107,21 +95,9 @@ def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
         remove(home)
 
 
-def moved(settings: Settings, home: Path) -> Settings:
-    """Return settings for further servers in `home`, with free ports and a link to the tools."""
-    settings.tools_dir.mkdir(exist_ok=True)
-    (home / TOOLS).symlink_to(settings.tools_dir)
-    return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
-
-
 def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subprocess.Popen[bytes] | None]:
     """Return the servers, and the supervisor if this call has started it."""
     state_dir = settings.state_dir
-    if {*str(state_dir)} & {*"{}*?"}:
-        raise ServerError(
-            f"ClickHouse cannot use {state_dir}: it takes braces, * and ? for a pattern; set FRAMEHAUL_STATE_DIR to "
-            "another directory"
-        )
     try:
         # Mode 711: PostgreSQL's unprivileged account reaches its own directory but cannot list this one.
         state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -132,7 +108,7 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
     deadline = time.monotonic() + START_SECONDS
     with lock, contextlib.ExitStack() as on_failure:
         while time.monotonic() < deadline and (supervisor is None or supervisor.poll() is None):
-            if supervisor is None and _lock(lock, fcntl.LOCK_EX):
+            if supervisor is None and locked(lock):
                 supervisor = _start(settings, lock, detached=detached)
                 on_failure.callback(supervisor.communicate)
                 on_failure.callback(supervisor.terminate)
@@ -147,7 +123,8 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
 
 def _start(settings: Settings, lock: IO[Any], *, detached: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which inherits the lock and publishes the addresses of the servers."""
-    given = {f"{PREFIX}{name.upper()}": getattr(settings, name) for name in FOR_SUPERVISOR}
+    names = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
+    given = {f"{PREFIX}{name.upper()}": getattr(settings, name) for name in names}
     others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     (settings.state_dir / ADDRESSES).unlink(missing_ok=True)
     with (settings.state_dir / LOG).open("ab") as log:

@@ -42,11 +42,9 @@ server_round_robin = 1
 server_check_delay = 86400
 min_pool_size = {connections}
 {more}"""
+# It exists since PgBouncer 1.21; tracking is the default since 1.24: https://www.pgbouncer.org/changelog.html
 WITHOUT_PREPARED = "max_prepared_statements = 0\n"
-"""A setting, since PgBouncer 1.21, that disables tracking of prepared statements, which is the default since 1.24.
-
-Source: https://www.pgbouncer.org/changelog.html
-"""
+"""The setting that disables tracking of prepared statements."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,12 @@ class Pooler:
 
 @contextmanager
 def pooling(server: PostgresServer) -> Iterator[Pooler]:
-    """Run PgBouncer in front of a server on this machine while the block lasts.
-
-    Raises UnavailableError if PgBouncer is not installed, and ServerError if it does not start.
-    """
+    """Run PgBouncer in front of a server on this machine; raises UnavailableError if it is not installed."""
     program = shutil.which("pgbouncer")
     if program is None:
         raise UnavailableError("PgBouncer is not on the PATH: install the package pgbouncer (apt, dnf, brew)")
     with tempfile.TemporaryDirectory(prefix="framehaul-pgbouncer-") as name:
-        users, configuration = Path(name) / "users.txt", Path(name) / "pgbouncer.ini"
+        users, configuration, log = (Path(name) / file for file in ("users.txt", "pgbouncer.ini", "log"))
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         number = re.search(r"(\d+)\.(\d+)", version)
         more = WITHOUT_PREPARED if number and (int(number[1]), int(number[2])) >= (1, 21) else ""
@@ -80,19 +75,16 @@ def pooling(server: PostgresServer) -> Iterator[Pooler]:
         values = {"database": server.database, "server_port": server.port, "port": pooled.port, "users": users}
         configuration.write_text(CONFIGURATION.format(**values, connections=CONNECTIONS, more=more))
         # The shell kills PgBouncer when its standard input closes, at the latest when this process ends.
-        shell = f'"{program}" "{configuration}" </dev/null >"{name}/log" 2>&1 & cat >/dev/null; kill -KILL $!; wait'
-        with subprocess.Popen(
-            ["/bin/sh", "-c", shell], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        ):
-            deadline = time.monotonic() + START_SECONDS
+        shell = f'"{program}" "{configuration}" </dev/null >"{log}" 2>&1 & cat >/dev/null; kill -KILL $!; wait'
+        command, deadline = ["/bin/sh", "-c", shell], time.monotonic() + START_SECONDS
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
             while True:
                 try:
                     fill(pooled)
                     break
                 except psycopg.OperationalError as error:
                     if time.monotonic() > deadline:
-                        log = end_of(Path(name) / "log")
-                        raise ServerError(f"PgBouncer did not start; its log ends:\n{log}") from error
+                        raise ServerError(f"PgBouncer did not start; its log ends:\n{end_of(log)}") from error
                     time.sleep(0.02)
             yield Pooler(pooled, version.splitlines()[0])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import socket
+from itertools import chain
 
 from framehaul.errors import ServerError
 
 PORTS = range(20_000, 32_768)
-"""Ports to choose from; they are below the ports of Linux's outgoing connections, which could take a chosen port.
+"""Ports below those of Linux's outgoing connections, which could take a chosen port.
 
 https://docs.kernel.org/networking/ip-sysctl.html (ip_local_port_range)
 """
@@ -21,13 +22,10 @@ def choose_port(wanted: int | None = None, variable: str = "") -> int:
     """
     if wanted is None:
         begin = secrets.randbelow(len(PORTS))
-        for step in range(len(PORTS)):
-            if _reserve(port := PORTS[(begin + step) % len(PORTS)]):
+        for port in chain(PORTS[begin:], PORTS[:begin]):
+            if _reserve(port):
                 return port
-        raise ServerError(
-            f"no port from {PORTS[0]} to {PORTS[-1]} is free: stop what listens there, or wait a minute until ports "
-            "that were chosen before are free again"
-        )
+        raise ServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: stop what listens there, or wait a minute")
     with socket.socket() as probe:
         # Servers set this option too, for which a port with old connections in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,7 +42,7 @@ def choose_port(wanted: int | None = None, variable: str = "") -> int:
 def _reserve(port: int) -> bool:
     """Return whether a port was free, and leave it in TIME_WAIT.
 
-    Other callers cannot bind a port in TIME_WAIT, but a server can, because it sets SO_REUSEADDR:
+    Other callers cannot bind such a port, but a server can, because it sets SO_REUSEADDR:
     https://github.com/Yelp/ephemeral-port-reserve.
     """
     with socket.socket() as listener, socket.socket() as client:

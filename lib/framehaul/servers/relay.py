@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers import ClickHouseServer, Server
 
 CHUNK_BYTES = 1 << 18
 CONNECT_SECONDS = 10
@@ -24,6 +24,9 @@ CONNECT_SECONDS = 10
 GRACE_SECONDS = 1
 """Time for forwarding received bytes when the relay ends."""
 POLL_SECONDS = 0.05
+
+type Address = tuple[str, int]
+"""A host and a port."""
 
 
 class Relay:
@@ -33,13 +36,13 @@ class Relay:
     forwarded; then the thread and all sockets end. Subclasses override `_lets_through`.
     """
 
-    def __init__(self, *targets: tuple[str, int]) -> None:
+    def __init__(self, *targets: Address) -> None:
         self.ports: list[int] = []
         self.total_bytes = 0
         self.connections = 0
         """Number of connections accepted so far."""
         self._targets = targets
-        self._tls: dict[tuple[str, int], ssl.SSLContext] = {}
+        self._tls: dict[Address, ssl.SSLContext] = {}
         """TLS contexts of targets whose clients begin with TLS."""
         self._listeners: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
@@ -97,9 +100,7 @@ class Relay:
             with contextlib.suppress(OSError):  # it has ended already
                 connection.get_extra_info("socket").shutdown(how)
 
-    async def _serve(
-        self, target: tuple[str, int], client: asyncio.StreamReader, to_client: asyncio.StreamWriter
-    ) -> None:
+    async def _serve(self, target: Address, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Forward both directions until both end; close the client's connection if the target does not accept."""
         self.connections += 1  # before the client gets any answer
         with self._registered(to_client), contextlib.suppress(OSError, asyncio.CancelledError):
@@ -143,9 +144,7 @@ class Relay:
 
 
 @contextmanager
-def relayed[R: Relay](
-    server: PostgresServer | ClickHouseServer, kind: Callable[..., R]
-) -> Iterator[tuple[PostgresServer | ClickHouseServer, R | None]]:
+def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[Server, R | None]]:
     """Yield the server's address behind a relay of this kind, with the relay.
 
     Yields the server itself and None if it cannot be relayed: TLS binds the connection to the host name, and a Unix

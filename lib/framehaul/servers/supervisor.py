@@ -43,15 +43,11 @@ def main() -> None:
 
 def keep(settings: Settings, stop: threading.Event) -> None:
     """Start both servers, publish their addresses, and restart both when one dies, until `stop` is set."""
-    addresses = settings.state_dir / ADDRESSES
-    postgres = EmbeddedPostgres(
-        settings.state_dir,
-        choose_port(settings.postgres_port, "FRAMEHAUL_POSTGRES_PORT"),
-        settings.postgres_extensions,
-        socket=settings.transport == "unix",
-    )
+    home, addresses = settings.state_dir, settings.state_dir / ADDRESSES
+    port = choose_port(settings.postgres_port, "FRAMEHAUL_POSTGRES_PORT")
     http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
-    clickhouse = EmbeddedClickHouse(settings.state_dir, http_port, choose_port())
+    postgres = EmbeddedPostgres(home, port, settings.postgres_extensions, socket=settings.transport == "unix")
+    clickhouse = EmbeddedClickHouse(home, http_port, choose_port())
     for restarts in range(MAX_RESTARTS + 1):
         try:
             with ThreadPoolExecutor(2) as pool:

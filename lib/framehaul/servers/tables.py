@@ -69,7 +69,7 @@ class Tables(ABC):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Use one connection for all operations of one thread while the block lasts, which saves time."""
+        """Use one connection for all operations of one thread while the block lasts."""
         with self._connection() as connection:
             self._kept = connection
             try:
@@ -175,13 +175,12 @@ class PostgresTables(Tables):
             connection.execute(f"COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
 
     def _comments(self, name: str) -> list[str | None]:
+        query = "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)"
         with self._connection() as connection:
-            query = "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)"
             return [comment for (comment,) in connection.execute(query, (quote_postgres(name),))]
 
     def _drop(self, name: str) -> None:
-        with self._connection() as connection:
-            connection.execute(f"DROP TABLE {quote_postgres(name)}".encode())
+        self.run(f"DROP TABLE {quote_postgres(name)}")
 
     def quiesce(self) -> None:
         # A role of an external server may lack the privilege; then automatic checkpoints may slow passes down.
@@ -198,11 +197,9 @@ class PostgresTables(Tables):
         ]
         binary = sent != types
         statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN"
+        statement += " WITH (FORMAT binary)" if binary else ""
         with self._connection() as connection:
-            with (
-                connection.cursor() as cursor,
-                cursor.copy(f"{statement}{' WITH (FORMAT binary)' if binary else ''}".encode()) as copy,
-            ):
+            with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
                 if binary:
                     copy.set_types(sent)
                 for batch in with_documents(content, table).to_batches(max_chunksize=50_000):
@@ -212,11 +209,7 @@ class PostgresTables(Tables):
             connection.execute(f"VACUUM (ANALYZE) {table.postgres_name}".encode())
 
     def content(self, table: Table) -> pl.DataFrame:
-        with (
-            self._connection() as connection,
-            connection.transaction(),
-            connection.cursor(name="framehaul_content") as cursor,
-        ):
+        with self._connection() as connection, connection.transaction(), connection.cursor("framehaul") as cursor:
             kinds = pa.schema([(column.name, column.postgres_arrow) for column in table.columns])
             schema = dict(pl.DataFrame(kinds.empty_table()).schema)
             if connection.info.encoding == "ascii":  # psycopg returns text as bytes if the database is SQL_ASCII
@@ -225,19 +218,16 @@ class PostgresTables(Tables):
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
-        uuids = pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String)
-        frame = pl.concat(parts).with_columns(uuids)
+        frame = pl.concat(parts).with_columns(pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String))
         return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # A record's hash is hashed again, because it is a sum over values. Hashing records takes a third of the time of
         # hashing text. User-defined types may ignore case or blanks, so they are hashed as text, which is
         # unambiguous: values are quoted, and NULL differs from ''.
-        if table.postgres_body:
-            text = f"ROW({', '.join(map(_as_in_frames, table.columns))})::text"
-        else:
-            text = f"hash_record_extended(ROW({', '.join(map(_hashable, table.columns))}), 0)::text"
-        return self._sums(table, {"": (f"hashtextextended({text}, 0)", "*")})[""]
+        row = f"ROW({', '.join(map(_as_in_frames if table.postgres_body else _hashable, table.columns))})"
+        text = row if table.postgres_body else f"hash_record_extended({row}, 0)"
+        return self._sums(table, {"": (f"hashtextextended({text}::text, 0)", "*")})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
         hashes = {
@@ -284,17 +274,13 @@ class ClickHouseTables(Tables):
         return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls())
 
     def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
-        where = f"{self._server.host}:{self._server.http_port}"
+        server, where = self._server, f"{self._server.host}:{self._server.http_port}"
+        # The query is in the body, because httpx limits addresses to 65,536 characters:
+        # https://github.com/encode/httpx/blob/master/httpx/_urlparse.py
+        content, params = iter([query.encode() + b"\n", body]), {"database": server.database, **settings}
         try:
             with self._connection() as client:
-                response = client.post(
-                    self._server.url,
-                    auth=(self._server.user, self._server.password),
-                    # The query is in the body, because httpx limits addresses to 65,536 characters:
-                    # https://github.com/encode/httpx/blob/master/httpx/_urlparse.py
-                    content=iter([query.encode() + b"\n", body]),
-                    params={"database": self._server.database, **settings},
-                )
+                response = client.post(server.url, auth=(server.user, server.password), content=content, params=params)
         except httpx.TransportError as error:
             raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
         if response.is_error:
@@ -319,16 +305,9 @@ class ClickHouseTables(Tables):
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def drop_beside(self, table: Table) -> int:
-        """Drop staging tables of a table that a killed client has left, and return their number.
-
-        The name of a staging table is the name of the table, a blank, and digits.
-        """
-        found = self.rows(
-            "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
-            "AND startsWith(name, {prefix:String})",
-            ours=COMMENT,
-            prefix=f"{table.name} ",
-        )
+        """Drop staging tables (table, blank, digits) that a killed client has left, and return their number."""
+        ours = "database = currentDatabase() AND comment = {ours:String} AND startsWith(name, {prefix:String})"
+        found = self.rows(f"SELECT name FROM system.tables WHERE {ours}", ours=COMMENT, prefix=f"{table.name} ")
         for (name,) in found:
             self.drop_named(name)
         return len(found)
@@ -342,23 +321,17 @@ class ClickHouseTables(Tables):
         buffer = io.BytesIO()
         with pa.ipc.new_stream(buffer, content.schema) as stream:
             stream.write_table(content, max_chunksize=65_536)  # the server holds a whole record batch in memory
-        self.run(
-            f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream",
-            buffer.getvalue(),
-            # With one block, each partition is one part and no merge starts; a larger table takes several blocks.
-            min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)),
-            min_insert_block_size_bytes=0,
-            async_insert=0,
-        )
+        statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+        # With one block, each partition is one part and no merge starts; a larger table takes several blocks.
+        rows = max(1, min(content.num_rows, LOAD_ROWS))
+        blocks = {"min_insert_block_size_rows": rows, "min_insert_block_size_bytes": 0}
+        self.run(statement, buffer.getvalue(), **blocks, async_insert=0)
         self.quiesce()
 
     def content(self, table: Table) -> pl.DataFrame:
-        answer = self.run(
-            f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
-            output_format_arrow_string_as_string=0,
-            output_format_json_quote_64bit_integers=0,
-            output_format_json_quote_64bit_floats=0,
-        )
+        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        names = ("arrow_string_as_string", "json_quote_64bit_integers", "json_quote_64bit_floats")
+        answer = self.run(query, b"", **dict.fromkeys((f"output_format_{name}" for name in names), 0))
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
         assert isinstance(frame, pl.DataFrame)
         return _with_text(frame, table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
 import h3
 import numpy as np
@@ -12,32 +11,28 @@ import shapely
 
 from framehaul.bench.store import EXACT
 from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
-from framehaul.data.schema import columns_in
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, columns_in
 
 BATCH_ROWS = 16_384
 """Rows of a batch. It depends on its number and the seed alone, so a small table is the beginning of a large one."""
 
-SCHEMA = pa.schema(
-    [
-        ("revision", pa.int32()),
-        ("from_date", pa.date32()),
-        ("to_date", pa.date32()),
-        ("geom", pa.string()),
-        ("h3_7", pa.string()),
-        ("h3_8", pa.string()),
-        ("h3_9", pa.string()),
-    ]
+DATES, TEXTS = ("from_date", "to_date"), ("geom", "h3_7", "h3_8", "h3_9")
+TABLE = Table(
+    "framehaul_buildings",
+    (
+        Column("revision", ColumnType.INT32, nullable=True),
+        *(Column(name, ColumnType.DATE, nullable=True, exactly=DATE32) for name in DATES),
+        *(Column(name, ColumnType.TEXT, nullable=True) for name in TEXTS),
+    ),
+    key=(),
 )
-"""The columns of https://tech.marksblogg.com/postgresql-to-bigquery.html, all of them nullable.
+"""The table of https://tech.marksblogg.com/postgresql-to-bigquery.html, which has no key and no NOT NULL.
 
 `geom` is a closed line around the building: well-known binary in hexadecimal, the text form of PostGIS.
 """
-
-DUCKDB_TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "VARCHAR"}
-# Date ranges from 1970 to 2149: https://clickhouse.com/docs/sql-reference/data-types/date
-CLICKHOUSE_TYPES = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "String"}
-CLICKHOUSE_COLUMNS = ", ".join(f"`{field.name}` Nullable({CLICKHOUSE_TYPES[field.type]})" for field in SCHEMA)
-"""Names and types for CREATE TABLE and table functions of ClickHouse."""
+SCHEMA = TABLE.arrow_schema
+DUCKDB_TYPES = {column.name: column.types.postgres for column in TABLE.columns}
+"""The types by column; DuckDB has PostgreSQL's names for them."""
 
 # Latitude, longitude and diameter of towns in degrees, and the share of the houses in each.
 TOWNS = np.array(
@@ -49,22 +44,22 @@ METRES_PER_DEGREE = 111_320
 FIRST_SURVEY = dt.date(2012, 1, 1)
 
 
-def batches(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """Yield all rows, batch by batch."""
-    for number, start in enumerate(range(0, rows, BATCH_ROWS)):
-        yield _batch(BATCH_ROWS, np.random.default_rng([seed, number])).slice(0, min(BATCH_ROWS, rows - start))
-
-
 def table(rows: int, seed: int) -> pa.Table:
-    """Return all rows at once."""
-    return pa.Table.from_batches(batches(rows, seed), SCHEMA)
+    """Return the first rows of the table that a seed makes."""
+    batches = (
+        _batch(BATCH_ROWS, np.random.default_rng([seed, number])).slice(0, min(BATCH_ROWS, rows - start))
+        for number, start in enumerate(range(0, rows, BATCH_ROWS))
+    )
+    return pa.Table.from_batches(batches, SCHEMA)
 
 
 def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
-    latitudes, longitudes = _places(rows, random)
+    # Houses are dense in the middle of towns.
+    *middles, spread = TOWNS[random.choice(len(TOWNS), rows, p=SHARES)].T
+    latitudes, longitudes = (middle + random.normal(0, spread / 2, rows) for middle in middles)
     lines = _footprints(latitudes, longitudes, random)
-    cells = {resolution: [h3.latlng_to_cell(*place, resolution) for place in zip(latitudes, longitudes, strict=True)]
-             for resolution in (7, 8, 9)}  # fmt: skip
+    places = [*zip(latitudes, longitudes, strict=True)]
+    cells = ([h3.latlng_to_cell(*place, resolution) for place in places] for resolution in (7, 8, 9))
     # Surveys are rare: few days with many buildings each, and a fifth of the dates is missing.
     days = (FIRST_SURVEY - dt.date(1970, 1, 1)).days + random.integers(0, 120, rows) * 23
     undated, unplaced = random.random(rows) < 0.2, random.random(rows) < 0.001  # noqa: PLR2004
@@ -73,18 +68,9 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
         pa.array(days.astype("datetime64[D]"), pa.date32(), mask=undated),
         pa.array((days + random.integers(0, 90, rows)).astype("datetime64[D]"), pa.date32(), mask=undated),
         pa.array(shapely.to_wkb(lines, hex=True, byte_order=1), pa.string(), mask=unplaced),
-        *(
-            pa.array(np.array(of_resolution, dtype=object), pa.string(), mask=unplaced)
-            for of_resolution in cells.values()
-        ),
+        *(pa.array(np.array(one, dtype=object), pa.string(), mask=unplaced) for one in cells),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _places(rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return latitudes and longitudes of houses, dense in the middle of towns."""
-    latitude, longitude, spread = TOWNS[random.choice(len(TOWNS), rows, p=SHARES)].T
-    return latitude + random.normal(0, spread / 2, rows), longitude + random.normal(0, spread / 2, rows)
 
 
 def _footprints(latitudes: np.ndarray, longitudes: np.ndarray, random: np.random.Generator) -> np.ndarray:

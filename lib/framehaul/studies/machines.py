@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,7 @@ SLACK = 1e-6
 def submit(results: Path, name: str) -> Path:
     """Copy a finished run into `machines/` and return its directory.
 
-    Raises SettingsError for an invalid name, and ResultsError with all problems of a run that is not accepted. After an
-    error nothing is left in `machines/`.
+    Raises SettingsError for an invalid name, and ResultsError with all problems of a run that is not accepted.
     """
     if not NAME.fullmatch(name):
         raise SettingsError(
@@ -45,31 +45,23 @@ def submit(results: Path, name: str) -> Path:
     metadata = store.read_metadata(results)
     if unfinished := sorted(path.name for path in results.glob("*.partial.csv")):
         raise ResultsError(f"{results} has {', '.join(unfinished)} of a run that has not ended; make all resumes it")
-    files = {file: study.notebook for file, study in FILES.items() if (results / file).exists()}
-    runs = {notebook: metadata["runs"][notebook] for notebook in files.values() if notebook in metadata["runs"]}
+    there = {study.notebook: file for file, study in FILES.items() if (results / file).exists()}
+    runs = {notebook: metadata["runs"][notebook] for notebook in there.keys() & metadata["runs"]}
     days = sorted(started[1] for run in runs.values() if (started := STARTED.fullmatch(str(run.get("started")))))
     if not days:
         raise ResultsError(f"{results} holds no finished run; make all PRESET=reference OUT=... makes one")
     place = committed.MACHINES / name / days[0]
     if place.exists():
         raise ResultsError(f"{place} exists already, and a run is submitted only once; give another MACHINE")
-    fresh = place.with_name(f".{place.name}.partial")
-    shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        fresh.mkdir(parents=True)
-        for file, notebook in files.items():
-            if notebook in runs:
-                shutil.copyfile(results / file, fresh / file)
+    with tempfile.TemporaryDirectory() as home:
+        fresh = Path(home, "run")
+        fresh.mkdir()
+        for notebook in runs:
+            shutil.copyfile(results / there[notebook], fresh / there[notebook])
         (fresh / ENVIRONMENT).write_text(json.dumps(metadata | {"runs": runs}, indent=2, sort_keys=True) + "\n", "utf8")
         if wrong := problems(fresh):
             raise ResultsError("this run is not taken:\n" + "\n".join(f"- {problem}" for problem in wrong))
-        fresh.rename(place)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        for directory in (place.parent, committed.MACHINES):
-            if directory.exists() and not any(directory.iterdir()):
-                directory.rmdir()
-    return place
+        return shutil.copytree(fresh, place)
 
 
 def problems(directory: Path) -> list[str]:
@@ -77,43 +69,33 @@ def problems(directory: Path) -> list[str]:
 
     The files may come from anybody. They are only read, and nothing in them is trusted.
     """
-    return [*_problems(directory)]
-
-
-def _problems(directory: Path) -> Iterator[str]:
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
     for path in paths:
         if path.is_symlink() or not path.is_file() or path.name not in {*FILES, ENVIRONMENT}:
-            yield f"{path.name}: only {ENVIRONMENT} and results of studies are accepted; remove it"
-            return
+            return [f"{path.name}: only {ENVIRONMENT} and results of studies are accepted; remove it"]
     if (size := sum(path.stat().st_size for path in paths)) > MOST_BYTES:
-        yield f"{size:,} bytes are too many: a run has at most {MOST_BYTES:,}; run it with PROFILE=0"
-        return
-    for missing in (study.results for study in TRANSFERS if not (directory / study.results).is_file()):
-        yield f"{missing} is missing: a run has all four directions; run make all {ENOUGH} NOTEBOOKS='01 02 03 04'"
+        return [f"{size:,} bytes are too many: a run has at most {MOST_BYTES:,}; run it with PROFILE=0"]
+    missing = [
+        f"{study.results} is missing: a run has all four directions; run make all {ENOUGH} NOTEBOOKS='01 02 03 04'"
+        for study in TRANSFERS
+        if not (directory / study.results).is_file()
+    ]
     try:
-        metadata = store.read_metadata(directory)
+        metadata: Any = store.read_metadata(directory)
     except ResultsError as error:
-        yield str(error)
-        return
-    if not isinstance(metadata, dict):
-        yield f"{ENVIRONMENT}: it does not describe a run; run it again"
-        return
-    wrong = [*_environment_problems(metadata)]
-    yield from wrong
-    if not wrong:
-        for path in paths:
-            if path.name in FILES:
-                yield from _file_problems(path, metadata["runs"].get(FILES[path.name].notebook))
+        return [*missing, str(error)]
+    if wrong := [*_environment_problems(metadata if isinstance(metadata, dict) else {})]:
+        return [*missing, *wrong]
+    read = [path for path in paths if path.name in FILES]
+    return [*missing, *(one for path in read for one in _file_problems(path, metadata["runs"]))]
 
 
 def _environment_problems(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Check the machine, the commit and the libraries of a run."""
-    machine = metadata.get("machine")
+    machine, runs = metadata.get("machine"), metadata.get("runs")
     for part, kind in MACHINE.items():
         if not isinstance(machine, dict) or not isinstance(machine.get(part), kind):
             yield f"{ENVIRONMENT}: it lacks the machine's {part}; run it again"
-    runs = metadata.get("runs")
     if not isinstance(runs, dict) or not all(isinstance(run, dict) for run in runs.values()):
         yield f"{ENVIRONMENT}: it lacks the list of runs; run them again"
         return
@@ -133,38 +115,28 @@ def _known(commit: str) -> bool:
     return git("cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
-def _file_problems(path: Path, run: Mapping[str, Any] | None) -> Iterator[str]:
-    study = FILES[path.name]
-    if run is None or not STARTED.fullmatch(str(run.get("started"))):
-        yield f"{path.name}: {ENVIRONMENT} lacks when and how {study.notebook} was run; run it again"
+def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Check that a file has the passes of its run, and was made with the default seed and table."""
+    study, name = FILES[path.name], path.name
+    run = runs.get(study.notebook, {})
+    if not STARTED.fullmatch(str(run.get("started"))):
+        yield f"{name}: {ENVIRONMENT} lacks when and how {study.notebook} was run; run it again"
         return
-    for name, standard in (("seed", SEED.default), ("table", "standard")):
-        if (given := run.get(name, standard)) != standard:
-            yield f"{path.name}: made with {name.upper()}={given}; run it with the default, {standard}"
-    kind = imported(study.rows)
+    for variable, standard in (("seed", SEED.default), ("table", "standard")):
+        if (given := run.get(variable, standard)) != standard:
+            yield f"{name}: made with {variable.upper()}={given}; run it with the default, {standard}"
     try:
-        passes = store.read(path, kind)
+        passes = store.read(path, imported(study.rows))
     except ResultsError as error:
         yield str(error)
         return
-    if passes.is_empty():
-        yield f"{path.name}: it is empty; run {study.notebook} again"
-        return
-    known = set(store.columns_of(kind))
-    if "run_id" in known and {*passes["run_id"]} != {str(run.get("run_id"))}:
-        yield f"{path.name}: its passes are not those of the run in {ENVIRONMENT}; run {study.notebook} again"
-    if "status" in known:
-        yield from _status_problems(path.name, study.subject, passes)
-    yield from _number_problems(path.name, passes)
-    if study in TRANSFERS:
-        yield from _transfer_problems(path.name, passes)
-
-
-def _status_problems(name: str, subject: str, passes: pl.DataFrame) -> Iterator[str]:
-    if unknown := {*passes["status"]} - {"ok", "skipped", "failed"}:
-        yield f"{name}: {min(unknown)[:40]!r} is no status"
-    for failed in passes.filter(status="failed")[subject].unique(maintain_order=True)[:3]:
+    if {*passes["run_id"]} != {str(run.get("run_id"))}:
+        yield f"{name}: its passes are not those of the run in {ENVIRONMENT}; run {study.notebook} again"
+    for failed in passes.filter(status="failed")[study.subject].unique(maintain_order=True)[:3]:
         yield f"{name}: {failed} failed, so it has no speed; repair it or the machine, and run again"
+    yield from _number_problems(name, passes)
+    if study in TRANSFERS:
+        yield from _transfer_problems(name, passes)
 
 
 def _number_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
@@ -175,27 +147,21 @@ def _number_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
     if {"seconds", "rows", "rows_per_s"} <= {*passes.columns} and "calls" not in passes.columns:
         deviation = (pl.col("rows") / pl.col("seconds") / pl.col("rows_per_s") - 1).abs()
         right = (deviation <= SLACK) & (pl.col("seconds") > 0)
-        for row in passes.drop_nulls(["seconds", "rows_per_s"]).filter(~right).head(1).to_dicts():
-            yield f"{name}: pass {row.get('pass')} has other rows/s than its rows and seconds give; run it again"
+        for number in passes.drop_nulls(["seconds", "rows_per_s"]).filter(~right)["pass"].head(1):
+            yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
 
 
 def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
     """Check that all techniques of a direction have passes, in enough rounds, each of them once."""
-    database, direction = name.removesuffix(".csv").split("_")
-    if {*passes["database"]} != {database} or {*passes["direction"]} != {direction}:
-        yield f"{name}: it has passes of another direction; run it again"
-        return
-    known = {one.name: one for one in techniques() if (one.database, one.direction) == (database, direction)}
-    for technique, label, origin in passes.select("technique", "label", "origin").unique(maintain_order=True).rows():
-        if technique not in known or (known[technique].label, known[technique].origin) != (label, origin):
-            yield f"{name}: {str(technique)[:80]} is no technique of this version, or has another label; run it again"
-    for missing in [one for one in known if one not in {*passes["technique"]}][:3]:
-        yield f"{name}: {missing} is missing, and a technique that cannot run is skipped with a reason; run it again"
+    here = [one for one in techniques() if f"{one.database}_{one.direction}.csv" == name]
+    known = [(one.database, one.direction, one.name, one.label, one.origin) for one in here]
+    found = passes.select("database", "direction", "technique", "label", "origin").unique(maintain_order=True).rows()
+    for one in [one for one in found if one not in known]:
+        yield f"{name}: {str(one[:3])[:80]} is no technique of this version, or has another label; run it again"
+    for missing in [one for one in known if one not in found][:3]:
+        yield f"{name}: {missing[2]} is missing, and a technique that cannot run is skipped with a reason; run it again"
     if passes.select("technique", "rows", "pass").is_duplicated().any():
         yield f"{name}: it has a pass twice; run it again"
     rounds = passes.filter(pl.col("rows") == pl.col("rows").max(), status="ok").group_by("technique").len()["len"]
-    # The maximum: slow techniques may sit out.
-    if (most := max(rounds, default=LEAST_ROUNDS)) < LEAST_ROUNDS:
+    if (most := max(rounds, default=0)) < LEAST_ROUNDS:  # the maximum: slow techniques may sit out
         yield f"{name}: {most} rounds are too few for an interval; run it with {ENOUGH}, or PRESET=reference"
-    if not passes["rows_per_s"].count():
-        yield f"{name}: no pass has a speed; see the reasons, and run it again"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framehaul.bench.study import RACE, ROUNDS, ROWS, SEED, TECHNIQUE_PASSES, TRIED, WARMUP, Parameter, Study
+from framehaul.bench.study import RACE, ROUNDS, ROWS, SEED, TRIED, WARMUP, Parameter, Study
 from framehaul.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -15,113 +16,79 @@ if TYPE_CHECKING:
     from framehaul.bench.compare import Run
     from framehaul.settings import Preset
 
+with Path(__file__).with_name("studies.tsv").open(encoding="utf8") as _file:
+    LINES = {line["notebook"]: line for line in csv.DictReader(_file, delimiter="\t")}
+"""The studies in the order of their notebooks' numbers, with the fields of `Study` that are text or numbers."""
+_STUDIES: dict[str, Study] = {}
+
+
+def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
+    """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
+    line = LINES[notebook]
+    smoke, quick, reference = map(int, line["seconds"].split())
+    _STUDIES[notebook] = Study(
+        notebook, line["question"], parameters, line["rows"], line["subject"],
+        seconds=(smoke, quick, reference), holds=tuple(line["holds"].split()), **further,
+    )  # fmt: skip
+    return _STUDIES[notebook]
+
+
+EXPLORER = _study(
+    "00_explorer", Parameter("run", "", "a run, as the path of a directory"), only_reads=True, on_demand=True
+)
+
 PROFILE = Parameter(
     "profile", 0, "1: store the ProfileEvents that ClickHouse counts during every pass", smoke=1, reference=1
 )
-
 TABLE = Parameter(
     "table", "standard",
     "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
     "and which not every technique supports", choices=("standard", "nested"),
 )  # fmt: skip
-
-
-def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int, int]) -> Study:
-    """Return the study of a direction; with the preset quick, the fastest take 0.1 to 0.3 s for `rows` on two cores."""
-    parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
-    parameters += [PROFILE] if name.startswith("clickhouse") else []
-    return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds,
-        holds=(name.partition("_")[0],),
-    )  # fmt: skip
-
-
+OF_DIRECTIONS = ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE
+# With the preset quick, the fastest techniques take 0.1 to 0.3 s for these rows on two cores.
 TRANSFERS = (
-    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 50_000, (6, 52, 900)),
-    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 150_000, (6, 50, 650)),
-    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 150_000, (9, 55, 750)),
-    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 300_000, (7, 60, 450)),
+    _study("01_postgres_write", ROWS.at(50_000), *OF_DIRECTIONS),
+    _study("02_postgres_read", ROWS.at(150_000), *OF_DIRECTIONS),
+    _study("03_clickhouse_write", ROWS.at(150_000), *OF_DIRECTIONS, PROFILE),
+    _study("04_clickhouse_read", ROWS.at(300_000), *OF_DIRECTIONS, PROFILE),
 )
 
-SUMMARY = Study(
-    "05_summary",
-    "Which technique to use, in which direction, for which frame?",
-    headline="readme-answer",
-    only_reads=True,
-    seconds=(3, 6, 8),
+SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
+SCALING = _study(
+    "06_scaling", ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED
 )
+ABLATIONS = _study("07_ablations", only_reads=True)
 
-SCALING = Study(
-    "06_scaling",
-    "How does the cost of a path grow with rows?",
-    (ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
-    TECHNIQUE_PASSES,
-    seconds=(10, 28, 300),
-)
-
-ABLATIONS = Study(
-    "07_ablations", "Which single change gives how much, and what to change first?",
-    only_reads=True, seconds=(2, 5, 5),
-)  # fmt: skip
-
-FIDELITY = Study(
-    "08_fidelity",
-    "Which values does a path change?",
-    (TRIED,),
-    patience="framehaul.studies.fidelity.study:patience",
-    untimed=True,
-    holds=(),
-    seconds=(16, 45, 900),
-)
-
+FIDELITY = _study("08_fidelity", TRIED, patience="framehaul.studies.fidelity.study:patience", untimed=True)
 HOLD = Parameter("hold", 3, "seconds of load at the end of the faults study", least=1, smoke=1, reference=20)
-FAULTS_STUDY = Study(
-    "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
-    patience="framehaul.studies.faults.study:patience", untimed=True, holds=(), seconds=(19, 60, 900),
-)  # fmt: skip
+FAULTS_STUDY = _study("09_faults", TRIED, HOLD, patience="framehaul.studies.faults.study:patience", untimed=True)
 
 LOAD = (
     Parameter("connections", 4, "concurrent connections", least=1, smoke=2),
     Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
     Parameter("warmup_duration", 0.02, "seconds of warm-up before them", smoke=0.01, reference=0.05),
 )
+POSTGRES_DRIVERS = _study(
+    "10_postgres_drivers", ROUNDS.at(1, reference=3), SEED, *LOAD,
+    patience="framehaul.studies.drivers.study:patience", alone=True,
+)  # fmt: skip
 CONCURRENCY = Parameter(
     "concurrency", [1, 4], "numbers of concurrent queries; all but the published table use only the first", least=1,
     smoke=[1, 2], reference=[1, 4],
 )  # fmt: skip
-_ROWS = "framehaul.studies.drivers.study:Measurement"
-POSTGRES_DRIVERS = Study(
-    "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver",
-    patience="framehaul.studies.drivers.study:patience", alone=True, seconds=(40, 45, 300),
-)  # fmt: skip
-CLICKHOUSE_CLIENTS = Study(
-    "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
+CLICKHOUSE_CLIENTS = _study(
     # No warm-up: the check of values before each pass has fetched the rows already.
-    (ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    holds=(), seconds=(30, 40, 350),
+    "11_clickhouse_clients", ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED,
+    CONCURRENCY,
 )  # fmt: skip
 
 PARALLEL = Parameter("parallel", 4, "concurrent files, connections or loads on the way to a warehouse", least=1)
-WAREHOUSE = Study(
-    "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
-    (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
-    "framehaul.studies.warehouse.study:Result", "route", holds=("buildings",), seconds=(3, 35, 90),
-)  # fmt: skip
-
-PARQUET = Study(
-    "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
-    (ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED),
-    "framehaul.studies.parquet.study:RoundTrip", "trial",
-    holds=("buildings",), seconds=(2, 22, 180),
-)  # fmt: skip
-
-JSON_PARQUET = Study(
-    "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
-    (ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED),
-    "framehaul.studies.json_parquet.study:Conversion", "converter",
-    holds=(), seconds=(6, 20, 80),
-)  # fmt: skip
+WAREHOUSE = _study(
+    "12_warehouse", ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL
+)
+PARQUET = _study("13_parquet", ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED)
+JSON_PARQUET = _study("14_json_parquet", ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED)
 
 WORKLOAD = Parameter(
     "workload", "scaled", "tests of pgbench: smallest (do the services answer?), scaled to this machine at a second "
@@ -131,44 +98,23 @@ SERVICES = Parameter(
     "services", "default small_buffers limited_iops", "names of embedded configurations to run under pgbench, in "
     "addition to your services; empty: all", smoke="default limited_iops", reference="",
 )  # fmt: skip
-PGBENCH = Study(
-    "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.study:Result", "service",
-    patience="framehaul.studies.pgbench.study:patience", holds=(), seconds=(6, 28, 130),
-)  # fmt: skip
-
-NOISE = Study(
-    "16_noise",
-    "How far can these figures be trusted?",
-    (ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED),
-    "framehaul.studies.noise.study:Result",
-    "variant",
-    seconds=(4, 45, 140),
+PGBENCH = _study(
+    "15_pgbench", WORKLOAD, ROUNDS.at(1), SEED, SERVICES, patience="framehaul.studies.pgbench.study:patience"
 )
 
-MEGABYTES = Parameter("megabytes", 2.0, "of table shapes: size of the largest frame", smoke=0.05, reference=10.0)
+NOISE = _study("16_noise", ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED)
+
+MEGABYTES = Parameter("megabytes", 2.0, "of table shapes: size of the largest frame", smoke=0.05, reference=5.0)
 POINTS = Parameter(
     "points", "few", "of table shapes: the number of tables and of sizes: least, few, or sizes for all tables and "
     "powers of ten", choices=("least", "few", "sizes"), smoke="least", reference="sizes",
 )  # fmt: skip
-
-TABLE_SHAPES = Study(
-    "17_table_shapes",
-    "Do the same techniques win on tables of other shapes, and with fewer rows?",
-    (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
-    "framehaul.studies.table_shapes.passes:Row",
+TABLE_SHAPES = _study(
+    "17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED,
     measured="framehaul.studies.table_shapes.passes:placed",
-    seconds=(5, 38, 240),
-)
+)  # fmt: skip
 
-EVERYDAY_API = Study(
-    "18_everyday_api",
-    "What does one gain over to_sql, write_database and read_sql, and by which change?",
-    (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
-    "framehaul.studies.everyday_api.study:BatchedRead",
-    "way",
-    seconds=(5, 45, 120),
-)
+EVERYDAY_API = _study("18_everyday_api", ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
 
 TARGETS = Parameter(
     "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300], reference=[10_000, 1_000_000]
@@ -178,31 +124,20 @@ INCOMING = Parameter(
     least=1, smoke=[30], reference=[1, 1_000, 100_000],
 )  # fmt: skip
 SHARES = Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50])
+UPSERT_STUDY = _study(
+    "19_upsert", TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED,
+    measured="framehaul.studies.upsert.study:placed", patience="framehaul.studies.upsert.study:patience",
+)  # fmt: skip
 
-UPSERT_STUDY = Study(
-    "19_upsert",
-    "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
-    (TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED),
-    "framehaul.studies.upsert.passes:Row",
-    measured="framehaul.studies.upsert.passes:placed",
-    check="framehaul.studies.upsert.frames:check_sizes",
-    patience="framehaul.studies.upsert.study:patience",
-    holds=(),
-    seconds=(8, 60, 220),
-)
-
-OWN_DATA = Study(
-    "20_own_data", "Which path is the fastest for a dataframe of your own?",
-    (
-        Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
-        Parameter("rows", 0, "how many of its first rows to use; 0: all"),
-        Parameter("key", "", "columns of the primary key"),
-        Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
-        Parameter("mode", "append", "how to write: append, replace (all rows) or upsert (by key)",
-                  choices=("append", "replace", "upsert")),
-        ROUNDS.at(5), WARMUP, SEED, RACE,
-    ),
-    TECHNIQUE_PASSES, seconds=(30, 180, 600), on_demand=True,
+OWN_DATA = _study(
+    "20_own_data",
+    Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
+    Parameter("rows", 0, "how many of its first rows to use; 0: all"),
+    Parameter("key", "", "columns of the primary key"),
+    Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
+    Parameter("mode", "append", "how to write: append, replace (all rows) or upsert (by key)",
+              choices=("append", "replace", "upsert")),
+    ROUNDS.at(5), WARMUP, SEED, RACE, on_demand=True,
 )  # fmt: skip
 
 WORKERS = Parameter(
@@ -211,50 +146,25 @@ WORKERS = Parameter(
 PARTITIONS = Parameter(
     "partitions", [4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
 )
-SCALE_OUT = Study(
-    "21_scale_out", "When one machine is not enough: how much do more workers help?",
-    (ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
-    "framehaul.studies.scale_out.study:Result", "label",
-    seconds=(10, 25, 170),
-)  # fmt: skip
-
-NETWORK = Study(
-    "23_network",
-    "What do distance, bandwidth, encryption and a pooler change?",
-    (ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED),
-    "framehaul.studies.network.catalog:Result",
-    "task",
-    measured="framehaul.studies.network.catalog:placed",
-    seconds=(10, 30, 150),
+SCALE_OUT = _study(
+    "21_scale_out", ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS
 )
+
+NETWORK = _study(
+    "23_network", ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED,
+    measured="framehaul.studies.network.catalog:placed",
+)  # fmt: skip
 
 SIZES = Parameter(
     "sizes", [1_000], "numbers of rows that whole scripts move", least=1, smoke=[300],
     reference=[1_000, 100_000, 1_000_000],
 )  # fmt: skip
-SCRIPTS_STUDY = Study(
-    "24_scripts",
-    "How long does a whole script take, imports included?",
-    (SIZES, ROUNDS.at(2, reference=3), WARMUP.at(0, reference=1), SEED),
-    "framehaul.studies.scripts.study:Result",
-    "script",
-    holds=(),
-    seconds=(20, 35, 400),
-)
-
-EXPLORER = Study(
-    "00_explorer", "What did a run measure?", (Parameter("run", "", "a run, as the path of a directory"),),
-    only_reads=True, on_demand=True,
-)  # fmt: skip
+SCRIPTS_STUDY = _study("24_scripts", SIZES, ROUNDS.at(2, reference=3), WARMUP.at(0, reference=1), SEED)
 
 
 def studies() -> tuple[Study, ...]:
     """Return all studies in the order of their notebooks' numbers."""
-    return (
-        EXPLORER, *TRANSFERS, SUMMARY, SCALING, ABLATIONS, FIDELITY, FAULTS_STUDY, POSTGRES_DRIVERS,
-        CLICKHOUSE_CLIENTS, WAREHOUSE, PARQUET, JSON_PARQUET, PGBENCH, NOISE, TABLE_SHAPES, EVERYDAY_API, UPSERT_STUDY,
-        OWN_DATA, SCALE_OUT, NETWORK, SCRIPTS_STUDY,
-    )  # fmt: skip
+    return tuple(_STUDIES[notebook] for notebook in LINES)
 
 
 def chosen(numbers: str) -> list[Study]:
@@ -276,18 +186,11 @@ def chosen(numbers: str) -> list[Study]:
 
 
 @cache
-def parameters() -> dict[str, tuple[Parameter, ...]]:
-    """Return the parameters of all studies that are not on demand, by name, each as its studies have it.
-
-    Raises ValueError when one name has two meanings.
-    """
-    by_name: dict[str, tuple[Parameter, ...]] = {}
-    for study in studies():
-        for one in () if study.on_demand else study.parameters:
-            others = by_name.get(one.name, ())
-            if others and others[0].meaning != one.meaning:
-                raise ValueError(f"{study.notebook}: {one.name} has another meaning in another study")
-            by_name[one.name] = (*others, one)
+def parameters() -> dict[str, list[Parameter]]:
+    """Return the parameters of all studies that are not on demand, by name, each as its studies have it."""
+    by_name: dict[str, list[Parameter]] = {}
+    for one in (each for study in studies() if not study.on_demand for each in study.parameters):
+        by_name.setdefault(one.name, []).append(one)
     return by_name
 
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from asynch.proto.connection import Connection as AsynchConnection
     from clickhouse_connect.driver.client import Client as ConnectClient
 
-NO_SETTINGS: Mapping[str, str | int] = {}
-
 # The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
 SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
@@ -68,7 +66,7 @@ def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
 
 @dataclass(frozen=True)
 class ParquetExchange:
-    """A psycopg connection, and the paths of a directory that pg_parquet shares with this machine."""
+    """A psycopg connection, and the paths of a directory that client and server share."""
 
     connection: psycopg.Connection[Any]
     on_client: Path
@@ -124,11 +122,9 @@ class TrackedResponse(http.client.HTTPResponse):
 
 
 def has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Return whether the server has closed an idle connection, from which only its end can be received.
-
-    ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
-    https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
-    """
+    """Return whether the server has closed an idle connection, from which only its end can be received."""
+    # ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
+    # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
     if connection.sock is None:
         return False
     with selectors.DefaultSelector() as selector:
@@ -146,21 +142,21 @@ class HttpConnection:
     _last: http.client.HTTPResponse | None = field(default=None, init=False, compare=False, repr=False)
 
     def post(
-        self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
+        self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] | None = None
     ) -> http.client.HTTPResponse:
         """Run `query` with `body` as its data; the parts of an iterator are sent as chunks.
 
         A query opens another connection when the last response was not read to its end, a body was sent in part, or
         the server has closed the connection. Raises QueryError, and the errors of the iterator.
         """
-        parameters = urlencode({"database": self.database, "query": query, **settings})
+        parameters = urlencode({"database": self.database, "query": query, **(settings or {})})
         headers, content = self.headers, body
         if not isinstance(body, bytes):
             # The first chunk is made before the request starts, because the server waits 30 seconds for data:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if (isinstance(self._last, TrackedResponse) and self._last.cut_off) or has_ended(self.connection):
+        if getattr(self._last, "cut_off", False) or has_ended(self.connection):
             self.connection.close()
         try:
             # A server that rejects a body closes the connection during sending; its response has the reason.
@@ -226,11 +222,8 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
     """
     import adbc_driver_manager.dbapi
 
-    login = {
-        "uri": f"{server.url}?database={quote(server.database, safe='')}",
-        "username": server.user,
-        "password": server.password,
-    }
+    uri = f"{server.url}?database={quote(server.database, safe='')}"
+    login = {"uri": uri, "username": server.user, "password": server.password}
     try:
         # ClickHouse has no transactions: without autocommit the driver warns.
         connection = adbc_driver_manager.dbapi.connect("clickhouse", db_kwargs=login, autocommit=True)
@@ -254,7 +247,7 @@ def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
 
 
 def open_address(server: PostgresServer) -> AbstractContextManager[str]:
-    """Return the server's URL, for drivers that connect within the call, as part of the technique."""
+    """Return the server's URL, for drivers that connect within the technique."""
     return contextlib.nullcontext(server.dsn())
 
 
@@ -357,15 +350,8 @@ def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connec
 
 def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
     """Return the options that ClickHouse's drivers have in common."""
-    return {
-        "host": server.host,
-        "port": port,
-        "user": server.user,
-        "password": server.password,
-        "database": server.database,
-        "secure": server.secure,
-        "send_receive_timeout": TIMEOUT_SECONDS,
-    }
+    address = {"host": server.host, "port": port, "secure": server.secure, "database": server.database}
+    return {**address, "user": server.user, "password": server.password, "send_receive_timeout": TIMEOUT_SECONDS}
 
 
 @contextmanager
@@ -453,7 +439,7 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
 
 
 def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint]:
-    """Return the HTTP interface for urllib, which connects for each request, as part of the technique."""
+    """Return the HTTP interface for urllib, which connects for each request, within the technique."""
     return contextlib.nullcontext(HttpEndpoint(server.url, server.database, _headers(server)))
 
 
@@ -554,14 +540,10 @@ async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClien
     """Open an httpx client with the server's address, database and login, and its connection."""
     import httpx
 
-    async with httpx.AsyncClient(
-        base_url=server.url,
-        auth=(server.user, server.password),
-        params={"database": server.database},
-        timeout=TIMEOUT_SECONDS,
-        trust_env=False,
-        verify=server.secure,  # without TLS no certificates are read, which takes time
-    ) as client:
+    options: dict[str, Any] = {"base_url": server.url, "auth": (server.user, server.password)}
+    options |= {"params": {"database": server.database}, "timeout": TIMEOUT_SECONDS, "trust_env": False}
+    # Without TLS no certificates are read, which takes time.
+    async with httpx.AsyncClient(**options, verify=server.secure) as client:
         (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
         yield client
 
@@ -582,47 +564,33 @@ async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextMana
             yield value
 
 
+@asynccontextmanager
+async def open_asyncpg_pair(server: PostgresServer) -> AsyncIterator[tuple[Any, Any]]:
+    """Open two asyncpg connections."""
+    async with open_asyncpg(server) as one, open_asyncpg(server) as other:
+        yield one, other
+
+
 type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
-type AsyncOpener = Callable[[Any], AbstractAsyncContextManager[Any]]
-type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 
 
-def _both(name: str, first: SyncOpener, second: SyncOpener) -> SyncOpener:
-    """Return an opener of two clients, with the name that it has in the code that is shown."""
+def _both(first: SyncOpener, second: SyncOpener) -> SyncOpener:
+    """Return an opener of two clients."""
 
     @contextmanager
     def opened(server: Any) -> Iterator[tuple[Any, Any]]:
         with first(server) as one, second(server) as other:
             yield one, other
 
-    opened.__name__ = name
     return opened
 
 
-def _both_async(name: str, first: Opener, second: Opener) -> AsyncOpener:
-    """Return an asynchronous opener of two clients of either kind, with a name as `_both` does."""
+open_psycopg_pair = _both(open_psycopg, open_psycopg)
+open_psycopg_plain_pair = _both(open_psycopg_plain, open_psycopg_plain)
+open_psycopg_adbc = _both(open_psycopg, open_adbc)
+open_http_client_pair = _both(open_http_client, open_http_client)
 
-    @asynccontextmanager
-    async def opened(server: Any) -> AsyncIterator[tuple[Any, Any]]:
-        async with entered(first(server)) as one, entered(second(server)) as other:
-            yield one, other
-
-    opened.__name__ = name
-    return opened
-
-
-open_asyncpg_pair = _both_async("open_asyncpg_pair", open_asyncpg, open_asyncpg)
-open_psycopg_pair = _both("open_psycopg_pair", open_psycopg, open_psycopg)
-open_psycopg_plain_pair = _both("open_psycopg_plain_pair", open_psycopg_plain, open_psycopg_plain)
-open_psycopg_adbc = _both("open_psycopg_adbc", open_psycopg, open_adbc)
-open_http_client_pair = _both("open_http_client_pair", open_http_client, open_http_client)
-
-CLIENTS: dict[str, Opener] = {
+CLIENTS: dict[str, Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]] = {
     name.removeprefix("open_"): function for name, function in [*globals().items()] if name.startswith("open_")
 }
 """The opener `open_<client>` of each client, by the client's name in a technique's record."""
-AND_HTTP = " and http_client"
-"""The suffix of the names of clients that are opened with an HTTP connection, which exchanges tables."""
-CLIENTS |= {
-    f"{name}{AND_HTTP}": _both_async(opener.__name__, open_http_client, opener) for name, opener in CLIENTS.items()
-}

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-ContractKind = Literal["append", "bulk_load", "replace", "upsert"]
-
 
 @dataclass(frozen=True)
 class Contract:
     """The terms of a write."""
 
-    kind: ContractKind
+    kind: Literal["append", "bulk_load", "replace", "upsert"]
     """`append` adds rows to a table that others use; `bulk_load` needs an empty table, replaces it or locks it;
     `replace` deletes all rows of the table; `upsert` replaces rows with the same key."""
     locks: str
@@ -25,11 +23,10 @@ class Contract:
 POSTGRES_APPEND = Contract("append", "nothing but its own rows", "nothing until it commits", "nothing")
 CLICKHOUSE_APPEND = Contract("append", "nothing", "every block as soon as it is written", "the blocks written before")
 """Each block of an INSERT is atomic: https://clickhouse.com/docs/guides/inserting-data#characteristics-of-inserts"""
-
 APPEND = {"postgres": POSTGRES_APPEND, "clickhouse": CLICKHOUSE_APPEND}
 """The terms of a plain INSERT or COPY, by database."""
-HALVES = replace(
-    POSTGRES_APPEND, others_see="each half as soon as it commits", after_failure="the half of the other connection"
+HALVES = Contract(
+    "append", "nothing but its own rows", "each half as soon as it commits", "the half of the other connection"
 )
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
 REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
@@ -39,14 +36,11 @@ IDEMPOTENT = replace(
     after_failure="the blocks written before; tried again, each of them once",
 )
 
-OLD_ROWS = "the old rows"
 STAGING_TABLE = "a staging table if the client was killed"
 LOST_UPDATES = "nothing: rows that others write at the same time are lost"
 
-REPLACED_IN_TRANSACTION = Contract(
-    "replace", "the table, against readers and writers", "nothing: they wait until it commits", OLD_ROWS
-)
-REPLACED_BESIDE = Contract("replace", LOST_UPDATES, REPLACED.others_see, f"{OLD_ROWS}; {STAGING_TABLE}")
+REPLACED_IN_TRANSACTION = Contract("replace", LOCKED.locks, "nothing: they wait until it commits", "the old rows")
+REPLACED_BESIDE = Contract("replace", LOST_UPDATES, REPLACED.others_see, f"the old rows; {STAGING_TABLE}")
 UPSERT = Contract("upsert", "rows that it changes", "nothing until it commits", "nothing")
 UPSERT_SNAPSHOT = replace(UPSERT, after_failure="nothing; of two writers that add the same key at once, one fails")
 UPSERT_SWAP = replace(UPSERT, locks="the table against writers, and at its end against readers")
@@ -56,7 +50,7 @@ UPSERT_BLOCKS = Contract(
     "every block as soon as it is written; without FINAL both rows until a merge",
     "the blocks written before; safe to retry",
 )
-UPSERT_EXCHANGED = Contract("upsert", LOST_UPDATES, REPLACED.others_see, f"{OLD_ROWS}; {STAGING_TABLE}")
+UPSERT_EXCHANGED = replace(REPLACED_BESIDE, kind="upsert")
 UPSERT_PARTITIONS = replace(
     UPSERT_EXCHANGED,
     others_see="each partition as soon as it is replaced",
@@ -65,11 +59,7 @@ UPSERT_PARTITIONS = replace(
 UPSERT_PATCHED = Contract(
     "upsert", "nothing", "changed rows first, then new rows", f"possibly only the changed rows; {STAGING_TABLE}"
 )
-UPSERT_DELETED = Contract(
-    "upsert",
-    "nothing",
-    "changed rows are missing for a while",
-    f"possibly missing rows until it is retried; {STAGING_TABLE}",
-)
+MISSING = f"possibly missing rows until it is retried; {STAGING_TABLE}"
+UPSERT_DELETED = Contract("upsert", "nothing", "changed rows are missing for a while", MISSING)
 ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP, UPSERT_EXCHANGED)
 """The terms of atomic upserts."""

@@ -9,7 +9,6 @@ import contextlib
 import os
 import select
 import socket
-from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -33,7 +32,8 @@ SKIPPED = b"HNSAcC"
 
 def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> None:
     """Run a binary COPY ... TO STDOUT and decode all rows; raises as `receiving` does."""
-    deque(receiving(connection, query, decoder), maxlen=0)
+    for _ in receiving(connection, query, decoder):
+        pass
 
 
 def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> Iterator[None]:
@@ -50,7 +50,7 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
         try:
             pgconn.send_query(query.encode())
             while pgconn.flush():
-                _wait(pgconn.socket, select.POLLOUT)
+                _poll(pgconn.socket, select.POLLOUT).poll()
             with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
                 error = yield from decode_answer(wire, decoder)
                 wire.send(EMPTY_QUERY)
@@ -66,17 +66,17 @@ def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
     """Let libpq read the response to the empty query; libpq's own wait would hold the interpreter's lock."""
     while True:
         while pgconn.is_busy():
-            _wait(pgconn.socket, select.POLLIN)
+            _poll(pgconn.socket, select.POLLIN).poll()
             pgconn.consume_input()
         if pgconn.get_result() is None:
             return
 
 
-def _wait(descriptor: int, until: int) -> None:
-    """Wait until a descriptor is ready to read or to write."""
+def _poll(descriptor: int, until: int) -> select.poll:
+    """Return an object that waits until a descriptor is ready to read or to write."""
     ready = select.poll()
     ready.register(descriptor, until)
-    ready.poll()
+    return ready
 
 
 def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, None, psycopg.Error | None]:
@@ -113,9 +113,7 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:
     """Receive enough bytes to decode, or the last bytes, without blocking; return the new end of the data."""
-    ready = select.poll()
-    ready.register(wire, select.POLLIN)
-    begun = end
+    ready, begun = _poll(wire.fileno(), select.POLLIN), end
     while end < begun + enough // 2 or end < enough:
         ready.poll(WAIT_MILLISECONDS)
         with contextlib.suppress(BlockingIOError):
@@ -128,10 +126,8 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> 
 
 @contextlib.contextmanager
 def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
-    """Let waits for the socket last until this many bytes have arrived.
-
-    https://man7.org/linux/man-pages/man7/socket.7.html
-    """
+    """Let waits for the socket last until this many bytes have arrived."""
+    # https://man7.org/linux/man-pages/man7/socket.7.html
     before = wire.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
     try:
@@ -141,10 +137,8 @@ def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
 
 
 def _error(fields: bytes) -> psycopg.Error:
-    """Return psycopg's error for an ErrorResponse.
-
-    https://www.postgresql.org/docs/18/protocol-error-fields.html
-    """
+    """Return psycopg's error for an ErrorResponse."""
+    # https://www.postgresql.org/docs/18/protocol-error-fields.html
     values = {field[:1]: field[1:].decode(errors="replace") for field in fields.split(b"\0")}
     try:
         kind = psycopg.errors.lookup(values.get(b"C", ""))

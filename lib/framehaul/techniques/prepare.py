@@ -26,9 +26,7 @@ DATES = {
 }
 FIRST_MOMENT, LAST_MOMENT = dt.datetime.min, dt.datetime.max
 """The range of ClickHouse's DateTime64, without year 0: https://github.com/ClickHouse/ClickHouse/pull/107907
-
-Servers before this change of July 2026 replace moments outside 1900 to 2299 by the nearest moment in that range.
-"""
+Servers before this change of July 2026 replace moments outside 1900 to 2299 by the nearest moment in that range."""
 MOMENTS = (ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_UTC, ColumnType.TIMESTAMP_BERLIN)
 """Types of moments that are checked in nested values; moments of a column are checked when its table is derived."""
 NULL_IS = {

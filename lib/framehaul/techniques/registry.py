@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from framehaul.techniques.contract import APPEND, Contract
@@ -18,43 +19,22 @@ Registered = Literal["published", "beyond", "framehaul", "everyday", "baseline"]
 server alone."""
 Origin = Literal[Registered, "streamed", "upsert"]
 """`streamed` moves rows in bounded memory."""
+Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
+type Key = tuple[Database, Direction, str]
+
+
+def _names(kind: str) -> dict[str, str]:
+    """Return the display names of a kind, in the order of `names.tsv`."""
+    lines = Path(__file__).with_name("names.tsv").read_text(encoding="utf-8").splitlines()
+    return {name: shown for its_kind, name, shown in (line.split("\t") for line in lines) if its_kind == kind}
+
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
-"""Display names of databases."""
-DRIVERS = {
-    "asyncpg": "asyncpg",
-    "psycopg": "psycopg",
-    "pgpq": "pgpq over psycopg",
-    "psycopg2": "psycopg2",
-    "adbc": "ADBC",
-    "adbc_uri": "ADBC, given an address",
-    "connectorx": "ConnectorX",
-    "duckdb": "DuckDB",
-    "sqlalchemy": "SQLAlchemy over psycopg",
-    "sqlalchemy_psycopg2": "SQLAlchemy over psycopg2",
-    "clickhouse_driver": "clickhouse-driver",
-    "clickhouse_sqlalchemy": "SQLAlchemy over clickhouse-driver",
-    "clickhouse_sqlalchemy_http": "SQLAlchemy over requests",
-    "clickhouse_connect_sqlalchemy": "SQLAlchemy over clickhouse-connect",
-    "asynch": "asynch",
-    "urllib": "urllib",
-    "http_client": "http.client",
-    "httpx": "httpx",
-    "clickhouse_connect": "clickhouse-connect",
-    "chdb": "chDB",
-    "framehaul": "framehaul",
-    "ibis": "Ibis",
-}
+DRIVERS = _names("driver")
 """Display names of drivers, by their part of a technique's name."""
-
-Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
-REQUIREMENTS: dict[Requirement, str] = {
-    "key": "a table with a primary key (PostgreSQL) or a sorting key (ClickHouse)",
-    "pg_parquet": "a server with the extension pg_parquet",
-    "shared_directory": "a directory that client and server both reach",
-    "adbc_clickhouse": "ADBC's driver for ClickHouse (`make tools`, or `dbc install clickhouse`)",
-    "empty_table": "a table that is empty or may be replaced, and that nobody else uses",
-}
+FAMILIES = _names("family")
+"""Display names of families: the transport and the shape of the payload."""
+REQUIREMENTS = _names("requirement")
 """The requirements of techniques, except a server and the packages that they import."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
@@ -62,26 +42,7 @@ REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
 }
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
-
-FAMILIES = {
-    "copy_binary": "COPY, binary",
-    "copy_text": "COPY, delimited text",
-    "pg_parquet": "COPY, Parquet file (pg_parquet)",
-    "prepared_fetch": "prepared row fetch",
-    "row_fetch": "row fetch",
-    "convenience": "convenience reader",
-    "insert_rows": "INSERT of rows",
-    "insert_text": "INSERT FORMAT CSV / TSV",
-    "native_columnar": "native protocol, columnar",
-    "http_parquet": "Parquet over HTTP",
-    "http_csv": "CSV over HTTP",
-    "arrow": "Arrow",
-    "http_native": "Native over HTTP",
-    "engine": "query engine's connector",
-    "framehaul": "framehaul's choice",
-    "server": "server alone",
-}
-"""Display names of families: the transport and the shape of the payload."""
+CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +64,6 @@ class Technique:
     connections: int = 1
     """The number of connections that move rows."""
     requires: tuple[Requirement, ...] = ()
-    """Keys of REQUIREMENTS."""
     engine: str = ""
     """The table engine of ClickHouse, or the partitioning of PostgreSQL, that an upsert needs."""
     final: bool = False
@@ -120,7 +80,6 @@ class Technique:
         return self.database, self.direction, self.name
 
 
-type Key = tuple[Database, Direction, str]
 _TECHNIQUES: dict[Key, Technique] = {}
 
 
@@ -152,19 +111,19 @@ def technique[F: Callable[..., Any]](
 
     def register(function: F) -> F:
         origin, module = function.__module__.split(".")[-2:]
-        database, direction = module.split("_")
+        database, direction = cast("tuple[Database, Direction]", tuple(module.split("_")))
+        key = database, direction, function.__name__
         frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        key = cast("Database", database), cast("Direction", direction), function.__name__
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
-        client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
+        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver)
         terms = (contract or APPEND[database]) if direction == "write" else None
-        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()))
+        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(opened, ()))
         if terms and terms.kind == "bulk_load":
             needs = (*needs, "empty_table")
-        names = function, *key[:2], frame, driver, client_name, family, label, cast("Origin", origin)
+        names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
         _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
         return function
 
@@ -182,22 +141,19 @@ MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_re
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
-    rooms = {"framehaul": "framehaul.api"}
-    modules = [
-        f"{rooms.get(origin, 'framehaul.techniques')}.{origin}.{name}"
-        for name in MODULES
-        for origin in get_args(Registered)
-    ]
+    places = {origin: f"framehaul.techniques.{origin}" for origin in get_args(Registered)}
+    places["framehaul"] = "framehaul.api.framehaul"
+    modules = [f"{place}.{name}" for name in MODULES for place in places.values()]
     for module in modules:
         importlib.import_module(module)
-    registered = [
+    chosen = [
         one
         for one in _TECHNIQUES.values()
         if one.function.__module__ in modules
         and database in (None, one.database)
         and direction in (None, one.direction)
     ]
-    return sorted(registered, key=lambda one: modules.index(one.function.__module__))
+    return sorted(chosen, key=lambda one: modules.index(one.function.__module__))
 
 
 def upserts(database: Database) -> list[Technique]:

@@ -1,24 +1,21 @@
-"""Replace all rows of a table by a frame, atomically, with any technique that appends."""
+"""Replace all rows of a table by a frame, atomically, with a technique that appends over psycopg or http.client."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from framehaul.data.schema import Table, quote_postgres_text
+from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
-from framehaul.techniques.clients import AND_HTTP, UTF8, ParquetExchange, awaited, entered
+from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
 
 if TYPE_CHECKING:
-    import asyncpg
-    import duckdb
     import psycopg
-    from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 
 @contextmanager
@@ -33,92 +30,24 @@ def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table
         yield table
 
 
-@contextmanager
-def emptied_with_files(exchange: ParquetExchange, table: Table) -> Iterator[Table]:
-    """Truncate a table as `emptied` does, over the connection of an exchange of files."""
-    with emptied(exchange.connection, table):
-        yield table
-
-
-@asynccontextmanager
-async def emptied_by_asyncpg(connection: asyncpg.Connection[Any], table: Table) -> AsyncIterator[Table]:
-    """Truncate a table as `emptied` does, over asyncpg."""
-    async with connection.transaction():
-        await connection.execute(f"TRUNCATE {table.postgres_name}")
-        yield table
-
-
-@contextmanager
-def emptied_by_adbc(connection: AdbcConnection, table: Table) -> Iterator[Table]:
-    """Truncate a table as `emptied` does, over ADBC; the technique that writes the rows commits."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"TRUNCATE {table.postgres_name}")
-        yield table
-    except BaseException:
-        connection.rollback()  # otherwise the next commit would include it
-        raise
-
-
-@contextmanager
-def emptied_by_duckdb(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[Table]:
-    """Truncate a table as `emptied` does; a transaction of DuckDB is a transaction of PostgreSQL."""
-    connection.begin()
-    try:
-        statement = quote_postgres_text(f"TRUNCATE {table.postgres_name}")
-        connection.execute(f"CALL postgres_execute('pg', {statement})")
-        yield table
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
-
-
-type Emptying = Callable[[Any, Table], AbstractContextManager[Table] | AbstractAsyncContextManager[Table]]
-
-EMPTYING: dict[str, Emptying] = {
-    "psycopg": emptied,
-    "psycopg_parquet": emptied_with_files,
-    "asyncpg": emptied_by_asyncpg,
-    "adbc": emptied_by_adbc,
-    "duckdb": emptied_by_duckdb,
-}
-"""The context manager that truncates, by client of PostgreSQL; clients of two connections have two transactions."""
-
-
-def making_room(technique: Technique) -> Emptying | None:
-    """Return the context manager in which a write replaces all rows, or None if the technique replaces them by itself.
-
-    Raises UnavailableError for a write that is not one transaction.
-    """
-    if technique.contract == REPLACED:
-        return None
-    if technique.database == "clickhouse":
+def replacing(technique: Technique) -> Technique:
+    """Return the technique with the frame in place of all rows; raises UnavailableError unless its client can."""
+    if technique.contract == REPLACED:  # by the technique itself
+        return replace(technique, contract=REPLACED_BESIDE)
+    room: Callable[[Any, Table], AbstractContextManager[Table]] = emptied
+    label = f"TRUNCATE, {technique.label}, in one transaction".replace(", in one transaction, from", ", from")
+    contract = REPLACED_IN_TRANSACTION
+    if technique.client == "http_client":
         from framehaul.techniques.beyond.clickhouse_write import exchanged  # its module loads drivers of ClickHouse
 
-        return exchanged
-    if technique.client not in EMPTYING:
-        raise UnavailableError("its write is not one transaction, so that it cannot replace all rows at once")
-    return EMPTYING[technique.client]
-
-
-def replacing(technique: Technique) -> Technique:
-    """Return the technique with the frame in place of all rows; raises UnavailableError as `making_room` does."""
-    room = making_room(technique)
-    if room is None:
-        return replace(technique, contract=REPLACED_BESIDE)
-    exchanges = technique.database == "clickhouse"
-    if exchanges:
-        label, client = f"{technique.label}, into a new table, then EXCHANGE TABLES", technique.client + AND_HTTP
-    else:
-        label = f"TRUNCATE, {technique.label}, in one transaction".replace(", in one transaction, from", ", from")
-        client = technique.client
+        room, contract = exchanged, REPLACED_BESIDE
+        label = f"{technique.label}, into a new table, then EXCHANGE TABLES"
+    elif technique.client != "psycopg":
+        raise UnavailableError("only a technique over one connection of psycopg or http.client replaces all rows")
 
     @wraps(technique.function)
-    async def write(client: Any, table: Table, frame: Any) -> None:
-        connection, writer = client if exchanges else (client, client)
-        async with entered(room(connection, table)) as new_or_emptied:
-            await awaited(technique.function(writer, new_or_emptied, frame))
+    def write(connection: Any, table: Table, frame: Any) -> None:
+        with room(connection, table) as new_or_emptied:
+            technique.function(connection, new_or_emptied, frame)
 
-    contract = REPLACED_BESIDE if exchanges else REPLACED_IN_TRANSACTION
-    return replace(technique, function=write, client=client, label=label, contract=contract)
+    return replace(technique, function=write, label=label, contract=contract)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Technique, techniques, upserts
 from framehaul.techniques.streaming import MOVES
 
@@ -40,10 +39,7 @@ def _function(technique: Technique) -> str:
 def _call(technique: Technique) -> str:
     """Return code that opens a technique's client and calls the technique."""
     signature = inspect.signature(technique.function)
-    arguments = [*signature.parameters]
-    is_async = inspect.iscoroutinefunction(technique.function)
-    returned = "" if signature.return_annotation == "None" else "returned = "
-    return (
-        f"{'async ' * is_async}with {CLIENTS[technique.client].__name__}(server) as {arguments[0]}:\n"
-        f"    {returned}{'await ' * is_async}{technique.name}({', '.join(arguments)})"
-    )
+    arguments, returned = [*signature.parameters], "" if signature.return_annotation == "None" else "returned = "
+    opening, awaiting = ("async ", "await ") if inspect.iscoroutinefunction(technique.function) else ("", "")
+    call = f"{returned}{awaiting}{technique.name}({', '.join(arguments)})"
+    return f"{opening}with open_{technique.client}(server) as {arguments[0]}:\n    {call}"

@@ -121,13 +121,6 @@ def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
             yield item
 
 
-def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.RecordBatch]:
-    """Yield batches in PostgreSQL's binary form; the rows of each table are near the order of the primary key."""
-    for content in contents:
-        binary = in_binary_form(content, table)
-        yield from picked(*near_key_order(binary, table)) if table.key else binary.to_batches()
-
-
 def copy_batches(
     connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
 ) -> None:
@@ -137,9 +130,11 @@ def copy_batches(
     """
     conforming = in_table_schema(batches, table, "postgres")
     schema = in_binary_form(in_microseconds(table.arrow_schema.empty_table(), table), table).schema
+    contents = (in_binary_form(content, table) for content in gathered(conforming, together))
+    ordered = (picked(*near_key_order(content, table)) if table.key else content.to_batches() for content in contents)
     with connection.transaction():
         connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, schema, in_key_order(gathered(conforming, together), table))
+        postgres_write.copy_batches(connection, table, schema, chain.from_iterable(ordered))
 
 
 def insert_batches(
@@ -293,10 +288,9 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:
     """Return the record of a move, with database and direction from its name."""
-    prefix, _, server = function.__name__.rpartition("_")
-    database = cast("Database", server)
-    direction: Direction = "write" if prefix.endswith("_into") else "read"
-    client = CLIENTS_OF_DRIVERS.get(driver, driver)
+    _, preposition, server = function.__name__.split("_")
+    database, client = cast("Database", server), CLIENTS_OF_DRIVERS.get(driver, driver)
+    direction: Direction = "write" if preposition == "into" else "read"
     contract = APPEND[database] if direction == "write" else None
     return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)
 

@@ -28,17 +28,14 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
         raise ResultsError("there are no results yet; run the notebooks of the four directions first")
     by_technique = passes.partition_by(statistics.NAMES, as_dict=True)
     measured = {key: part for key, part in by_technique.items() if set(part["status"]) == {"ok"}}
-    compared: list[tuple[dict[str, Any], Ratio]] = []
+    pairs: list[list[Any]] = []
+    compared: list[Ratio] = []
     for pair in PAIRS.to_dicts():
         changed, base = (measured.get((pair["database"], pair["direction"], pair[of])) for of in ("changed", "base"))
         if changed is not None and base is not None:
-            compared.append((pair, ratio_at_same_rows(changed, base)))
-    words = verdicts([(one, 1) for _, one in compared], "faster", "slower")
-    rows = [
-        pair
-        | dict(zip(statistics.RATIO, (one.ratio, one.low, one.high, one.rounds), strict=True))
-        | {"verdict": verdict}
-        for (pair, one), verdict in zip(compared, words, strict=True)
-    ]
-    found = pl.DataFrame(rows, schema={**PAIRS.schema, **statistics.RATIO, "verdict": pl.String()})
+            pairs.append([*pair.values()])
+            compared.append(ratio_at_same_rows(changed, base))
+    words = verdicts([(one, 1) for one in compared], "faster", "slower")
+    rows = [(*pair, *one.values, word) for pair, one, word in zip(pairs, compared, words, strict=True)]
+    found = pl.DataFrame(rows, schema={**PAIRS.schema, **statistics.RATIO, "verdict": pl.String()}, orient="row")
     return found.sort("database", "direction", "ratio", descending=True, maintain_order=True)

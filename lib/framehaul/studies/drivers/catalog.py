@@ -1,4 +1,4 @@
-"""List the drivers that are compared, run their programs, and build the programs in other languages."""
+"""List the drivers that are compared, run programs, and build the programs in other languages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ from framehaul.settings import PROJECT, Settings
 SOURCES = PROJECT / "drivers"
 PATIENCE_SECONDS = 120
 """The time that an answer may take beyond the time of the test."""
-VERSION_SECONDS = 30
 NOT_OFFERED = 3
 """The exit status of a program whose driver cannot run here."""
-
 BUILT_HERE = "# Made by framehaul: make tools"
 
 type Command = Callable[[Settings], list[str]]
@@ -44,27 +42,27 @@ class Contender:
     """Whether the driver returns arrays as the text that the server sent."""
 
 
-def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
-    """Start a program with a request on standard input and return the JSON object that it prints.
+def output_of(command: list[str], seconds: float, **options: Any) -> str:
+    """Run a program and return its standard output; `options` are those of `subprocess.run`.
 
-    Raises UnavailableError if its driver cannot run here, and WrongResultError if it fails or exceeds the time.
+    Raises UnavailableError if it cannot run here, and WrongResultError if it fails or exceeds the time.
     """
     try:
-        done = subprocess.run(
-            command, cwd=PROJECT, input=json.dumps(request).encode(), capture_output=True, timeout=seconds, check=False
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            command, capture_output=True, check=False, timeout=seconds, encoding="utf8", errors="replace", **options
         )
     except subprocess.TimeoutExpired:
-        raise WrongResultError(f"no answer within {seconds:.0f} s") from None
+        raise WrongResultError(f"it did not end within {seconds:.0f} s") from None
     if done.returncode:
-        reason = last_line(done.stderr.decode(errors="replace"), "the program ended without an error message")[:400]
+        reason = last_line(done.stderr, f"it ended with status {done.returncode} without a word")[:400]
         raise UnavailableError(reason) if done.returncode == NOT_OFFERED else WrongResultError(reason)
-    answer: dict[str, Any] = json.loads(done.stdout)
+    return done.stdout
+
+
+def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    """Run a program with a request on standard input and return the JSON object that it prints, like `output_of`."""
+    answer: dict[str, Any] = json.loads(output_of(command, seconds, cwd=PROJECT, input=json.dumps(request)))
     return answer
-
-
-def go(name: str) -> Command:
-    """Return the command of a Go driver."""
-    return lambda settings: [str(go_program(settings)), name]
 
 
 def go_program(settings: Settings, *, make: bool = False) -> Path:
@@ -76,11 +74,6 @@ def go_program(settings: Settings, *, make: bool = False) -> Path:
     command = ["go", "build", "-o", f"{target / 'drivers'}", "."]
     _made("Go's drivers", target / ".framehaul", wanted, command if make else None, sources)
     return target / "drivers"
-
-
-def node(name: str) -> Command:
-    """Return the command of a Node driver."""
-    return lambda settings: ["node", str(node_program(settings)), name]
 
 
 def node_program(settings: Settings, *, make: bool = False) -> Path:
@@ -143,10 +136,8 @@ def versions() -> dict[str, str]:
 def version_output(*command: str) -> str:
     """Return the output of a command that prints a version, or `unknown`."""
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=True, timeout=VERSION_SECONDS
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+        return output_of([*command], PATIENCE_SECONDS).strip()
+    except (OSError, UnavailableError, WrongResultError):
         return "unknown"
 
 
@@ -167,6 +158,14 @@ def _python(database: str, name: str, label: str, origin: str = "beyond") -> Con
     return Contender(name, label, "Python", origin, lambda _: command)
 
 
+def _go(name: str, label: str, origin: str = "beyond", *, arrays_as_text: bool = False) -> Contender:
+    return Contender(f"go_{name}", label, "Go", origin, lambda of: [str(go_program(of)), name], arrays_as_text)
+
+
+def _node(name: str, label: str) -> Contender:
+    return Contender(f"node_{name}", label, "Node", "published", lambda of: ["node", str(node_program(of)), name])
+
+
 _postgres, _clickhouse = partial(_python, "postgres"), partial(_python, "clickhouse")
 
 POSTGRES = (
@@ -182,11 +181,11 @@ POSTGRES = (
     _postgres("aiopg_dict", "aiopg DictCursor, uvloop", "published"),
     _postgres("pg8000", "pg8000, threads"),
     _postgres("adbc", "ADBC to Arrow, threads"),
-    Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
-    Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
-    Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded"), True),
-    Contender("node_pg", "Node pg", "Node", "published", node("pg")),
-    Contender("node_pg_native", "Node pg-native", "Node", "published", node("pg_native")),
+    _go("pgx", "Go pgx"),
+    _go("pq", "Go lib/pq, all decoded"),
+    _go("pq_undecoded", "Go lib/pq, arrays left as text", "published", arrays_as_text=True),
+    _node("pg", "Node pg"),
+    _node("pg_native", "Node pg-native"),
 )
 
 CLICKHOUSE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from framehaul.bench import ratios
-from framehaul.bench.statistics import never_wrong
+from framehaul.bench.statistics import RATIO, never_wrong
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES
 
 MEAN = "geometric mean"
@@ -44,13 +44,10 @@ def judged(passes: pl.DataFrame, claims: pl.DataFrame) -> pl.DataFrame:
     A claim is that in a `query` the driver `left` has at least `at_least` times the rows/s of the driver `right`.
     Verdicts of one call are corrected for multiple comparisons, see `ratios.verdicts`.
     """
-    measured = []
-    for query, left, right in claims.select("query", "left", "right").iter_rows():
-        asked = passes.filter(query=query)
-        measured.append(ratios.ratio(asked.filter(driver=left), asked.filter(driver=right)))
-    columns = {
-        "ratio": [one.ratio for one in measured], "ratio_low": [one.low for one in measured],
-        "ratio_high": [one.high for one in measured], "ratio_rounds": [one.rounds for one in measured],
-        "today": ratios.verdicts([*zip(measured, claims["at_least"].to_list(), strict=True)]),
-    }  # fmt: skip
-    return claims.hstack(pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None)))
+    measured = [
+        ratios.ratio(passes.filter(query=query, driver=left), passes.filter(query=query, driver=right))
+        for query, left, right in claims.select("query", "left", "right").iter_rows()
+    ]
+    compared = pl.DataFrame([one.values for one in measured], RATIO, orient="row")
+    today = ratios.verdicts([*zip(measured, claims["at_least"], strict=True)])
+    return claims.hstack(compared.with_columns(pl.Series("today", today)))

@@ -15,8 +15,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
-from framehaul.studies.drivers.driver import Driver
-from framehaul.studies.drivers.shapes import Row, Shape
+from framehaul.studies.drivers.shapes import Driver, Row, Shape
 
 if TYPE_CHECKING:
     import aiochclient
@@ -28,26 +27,17 @@ if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
 
-def _connect_options(server: ClickHouseServer) -> dict[str, Any]:
-    return {
-        "host": server.host, "port": server.http_port, "username": server.user, "password": server.password,
-        "database": server.database, "secure": server.secure, "compress": False,
-        "send_receive_timeout": TIMEOUT_SECONDS,
-    }  # fmt: skip
+def _login(server: ClickHouseServer, port: int, **options: Any) -> dict[str, Any]:
+    """Return options with those that several clients have in common."""
+    options |= {"host": server.host, "port": port, "user": server.user, "password": server.password}
+    return options | {"database": server.database, "secure": server.secure, "send_receive_timeout": TIMEOUT_SECONDS}
 
 
-def _native_options(server: ClickHouseServer) -> dict[str, Any]:
-    return {
-        "host": server.host, "port": server.native_port, "user": server.user, "password": server.password,
-        "database": server.database, "secure": server.secure, "send_receive_timeout": TIMEOUT_SECONDS,
-    }  # fmt: skip
-
-
-def connect_open(server: ClickHouseServer, native_codec: str) -> Client:
-    """Open a synchronous client of clickhouse-connect."""
+def _connect(server: ClickHouseServer, native_codec: str) -> Client:
     import clickhouse_connect
 
-    return clickhouse_connect.get_client(**_connect_options(server), native_codec=native_codec, dedicated_pool=True)
+    options = _login(server, server.http_port, native_codec=native_codec, compress=False, dedicated_pool=True)
+    return clickhouse_connect.get_client(**options)
 
 
 def connect_fetch(client: Client, shape: Shape) -> list[Row]:
@@ -55,11 +45,11 @@ def connect_fetch(client: Client, shape: Shape) -> list[Row]:
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
 
-async def connect_async_open(server: ClickHouseServer, native_codec: str) -> AsyncClient:
-    """Open an asynchronous client of clickhouse-connect."""
+async def _connect_async(server: ClickHouseServer, native_codec: str) -> AsyncClient:
     import clickhouse_connect
 
-    return await clickhouse_connect.get_async_client(**_connect_options(server), native_codec=native_codec)
+    options = _login(server, server.http_port, native_codec=native_codec, compress=False)
+    return await clickhouse_connect.get_async_client(**options)
 
 
 async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
@@ -67,8 +57,7 @@ async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
     return [*map(tuple, (await client.query(shape.sql)).result_rows)]
 
 
-async def aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
-    """Open aiochlite in its default configuration."""
+async def _aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
     import aiochlite
 
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
@@ -84,15 +73,12 @@ async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> lis
     return await client.fetch_rows(shape.sql)
 
 
-async def aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
-    """Open aiochclient over aiohttp."""
+async def _aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
     import aiochclient
     import aiohttp
 
     session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
-    return aiochclient.ChClient(
-        session, url=server.url, user=server.user, password=server.password, database=server.database
-    )
+    return aiochclient.ChClient(session, server.url, server.user, server.password, server.database)
 
 
 async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[Row]:
@@ -100,32 +86,28 @@ async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[
     return [record[:] for record in await client.fetch(shape.sql)]
 
 
-async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
-    """Open asynch over the native protocol."""
+async def _asynch_open(server: ClickHouseServer) -> AsynchConnection:
     from asynch.proto.connection import Connection
 
-    connection = Connection(**_native_options(server))
+    connection = Connection(**_login(server, server.native_port))
     await connection.connect()
     return connection
 
 
-async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> list[Row]:
+async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> Any:
     """Fetch Native blocks and turn their columns into rows."""
-    rows: list[Row] = await connection.execute(shape.sql)
-    return rows
+    return await connection.execute(shape.sql)
 
 
-def driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
-    """Open clickhouse-driver over the native protocol."""
+def _driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
     import clickhouse_driver
 
-    return clickhouse_driver.Client(**_native_options(server))
+    return clickhouse_driver.Client(**_login(server, server.native_port))
 
 
-def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> list[Row]:
+def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> Any:
     """Fetch Native blocks and turn their columns into rows."""
-    rows: list[Row] = client.execute(shape.sql)
-    return rows
+    return client.execute(shape.sql)
 
 
 JSON_TEXT: dict[str, Callable[[Any], Any]] = {
@@ -135,42 +117,38 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
 """Conversions of text to the types that JSON lacks."""
 
 
-async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
-    """Open httpx bound to the server, its login and its database."""
+async def _httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
     import httpx
 
-    return httpx.AsyncClient(
-        base_url=server.url, auth=(server.user, server.password), timeout=TIMEOUT_SECONDS,
-        params={"database": server.database, "output_format_json_quote_decimals": 1,
-                "output_format_json_quote_64bit_integers": 0},
-        headers={"Accept-Encoding": "identity"}, trust_env=False, verify=server.secure,
-    )  # fmt: skip
+    login = server.user, server.password
+    quoting = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
+    options: Any = {"params": {"database": server.database} | quoting, "headers": {"Accept-Encoding": "identity"}}
+    options |= {"timeout": TIMEOUT_SECONDS, "trust_env": False, "verify": server.secure}
+    return httpx.AsyncClient(base_url=server.url, auth=login, **options)
 
 
-async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[Row]:
+async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]:
     """Fetch FORMAT JSONCompactEachRow; each line is parsed, and times and decimals are converted from text."""
     response = await client.post("/", content=f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes")
     response.raise_for_status()
     _, types, *lines = response.text.splitlines()
-    converted = [(at, JSON_TEXT[kind]) for at, kind in enumerate(json.loads(types)) if kind in JSON_TEXT]
-    rows: list[Row] = []
-    for line in lines:
-        row = json.loads(line)
-        for at, convert in converted:
-            row[at] = convert(row[at])
-        rows.append(row)
+    rows = [json.loads(line) for line in lines]
+    for at, kind in enumerate(json.loads(types)):
+        if kind in JSON_TEXT:
+            for row in rows:
+                row[at] = JSON_TEXT[kind](row[at])
     return rows
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "connect_async": Driver(partial(connect_async_open, native_codec="python"), connect_async_fetch, loop="asyncio"),
-    "connect_async_rust": Driver(partial(connect_async_open, native_codec="rust"), connect_async_fetch, loop="asyncio"),
-    "connect": Driver(partial(connect_open, native_codec="python"), connect_fetch),
-    "connect_rust": Driver(partial(connect_open, native_codec="rust"), connect_fetch),
-    "aiochlite_rows": Driver(aiochlite_open, aiochlite_rows, loop="asyncio"),
-    "aiochlite_tuples": Driver(aiochlite_open, aiochlite_tuples, loop="asyncio"),
-    "aiochclient": Driver(aiochclient_open, aiochclient_fetch, loop="asyncio"),
-    "asynch": Driver(asynch_open, asynch_fetch, loop="asyncio", close=methodcaller("disconnect")),
-    "clickhouse_driver": Driver(driver_open, driver_fetch, close=methodcaller("disconnect")),
-    "httpx_json": Driver(httpx_open, httpx_json, loop="asyncio", close=methodcaller("aclose")),
+    "connect_async": Driver(partial(_connect_async, native_codec="python"), connect_async_fetch, loop="asyncio"),
+    "connect_async_rust": Driver(partial(_connect_async, native_codec="rust"), connect_async_fetch, loop="asyncio"),
+    "connect": Driver(partial(_connect, native_codec="python"), connect_fetch),
+    "connect_rust": Driver(partial(_connect, native_codec="rust"), connect_fetch),
+    "aiochlite_rows": Driver(_aiochlite_open, aiochlite_rows, loop="asyncio"),
+    "aiochlite_tuples": Driver(_aiochlite_open, aiochlite_tuples, loop="asyncio"),
+    "aiochclient": Driver(_aiochclient_open, aiochclient_fetch, loop="asyncio"),
+    "asynch": Driver(_asynch_open, asynch_fetch, loop="asyncio", close=methodcaller("disconnect")),
+    "clickhouse_driver": Driver(_driver_open, driver_fetch, close=methodcaller("disconnect")),
+    "httpx_json": Driver(_httpx_open, httpx_json, loop="asyncio", close=methodcaller("aclose")),
 }

@@ -13,8 +13,7 @@ import psycopg2
 import psycopg2.extras
 from psycopg.conninfo import conninfo_to_dict
 
-from framehaul.studies.drivers.driver import Driver
-from framehaul.studies.drivers.shapes import Row, Shape
+from framehaul.studies.drivers.shapes import Driver, Row, Shape
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi
@@ -27,9 +26,9 @@ def _percent(sql: str) -> str:
     return re.sub(r"\$\d+", "%s", sql)
 
 
-async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> list[Any]:
+async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> Any:
     """Fetch in the binary protocol; asyncpg prepares the statement once and keeps it."""
-    return await connection.fetch(shape.sql, *shape.arguments)  # type: ignore[no-any-return]
+    return await connection.fetch(shape.sql, *shape.arguments)
 
 
 def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool) -> list[Row]:
@@ -46,45 +45,34 @@ async def psycopg_async_fetch(connection: psycopg.AsyncConnection[Any], shape: S
         return await cursor.fetchall()
 
 
-def psycopg2_open(dsn: str) -> Any:
-    """Open a connection in autocommit."""
-    connection = psycopg2.connect(dsn)
-    connection.autocommit = True
-    return connection
-
-
-def psycopg2_fetch(connection: Any, shape: Shape, *, cursor_factory: Any = None) -> list[Row]:
+def psycopg2_fetch(connection: Any, shape: Shape, *, cursor_factory: Any = None) -> Any:
     """Fetch in the text protocol; the client puts arguments into the statement."""
     with connection.cursor(cursor_factory=cursor_factory) as cursor:
         cursor.execute(_percent(shape.sql), shape.arguments)
-        rows: list[Row] = cursor.fetchall()
-        return rows
+        return cursor.fetchall()
 
 
-async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_factory: Any = None) -> list[Row]:
+async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_factory: Any = None) -> Any:
     """Fetch with psycopg2 under an event loop."""
     async with connection.cursor(cursor_factory=cursor_factory) as cursor:
         await cursor.execute(_percent(shape.sql), shape.arguments)
-        rows: list[Row] = await cursor.fetchall()
-        return rows
+        return await cursor.fetchall()
 
 
 # pg8000 and ADBC are imported where they are used, because their imports are slow.
 
 
-def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
-    """Open a connection in autocommit."""
+def _pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
+    """Open a connection by the parts of its address, because pg8000 takes no URL."""
     import pg8000.dbapi
 
     options: dict[str, Any] = conninfo_to_dict(dsn)
-    host, port = options.get("host", ""), int(options.get("port", 5432))
-    connection = pg8000.dbapi.connect(
-        user=options.get("user", ""), password=options.get("password", ""), database=options.get("dbname", ""),
-        host=host, port=port, unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
+    host, port = options["host"], int(options["port"])
+    return pg8000.dbapi.connect(
+        user=options["user"], password=options.get("password", ""), database=options["dbname"], host=host, port=port,
+        unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
         ssl_context=True if options.get("sslmode", "prefer") in ("require", "verify-ca", "verify-full") else None,
     )  # fmt: skip
-    connection.autocommit = True
-    return connection
 
 
 def pg8000_fetch(connection: pg8000.dbapi.Connection, shape: Shape) -> list[Any]:
@@ -94,8 +82,7 @@ def pg8000_fetch(connection: pg8000.dbapi.Connection, shape: Shape) -> list[Any]
     return list(cursor.fetchall())
 
 
-def adbc_open(dsn: str) -> adbc_driver_postgresql.dbapi.Connection:
-    """Open a connection in autocommit."""
+def _adbc_open(dsn: str) -> adbc_driver_postgresql.dbapi.Connection:
     import adbc_driver_postgresql.dbapi
 
     return adbc_driver_postgresql.dbapi.connect(dsn, autocommit=True)
@@ -118,10 +105,10 @@ DRIVERS: dict[str, Driver] = {
     "psycopg_binary": Driver(PSYCOPG, partial(psycopg_fetch, binary=True)),
     "psycopg_async": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=False), "uvloop"),
     "psycopg_async_binary": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"),
-    "psycopg2": Driver(psycopg2_open, psycopg2_fetch),
-    "psycopg2_dict": Driver(psycopg2_open, partial(psycopg2_fetch, cursor_factory=psycopg2.extras.DictCursor)),
+    "psycopg2": Driver(psycopg2.connect, psycopg2_fetch),
+    "psycopg2_dict": Driver(psycopg2.connect, partial(psycopg2_fetch, cursor_factory=psycopg2.extras.DictCursor)),
     "aiopg": Driver(aiopg.connect, aiopg_fetch, "uvloop"),
     "aiopg_dict": Driver(aiopg.connect, partial(aiopg_fetch, cursor_factory=psycopg2.extras.DictCursor), "uvloop"),
-    "pg8000": Driver(pg8000_open, pg8000_fetch),
-    "adbc": Driver(adbc_open, adbc_fetch),
+    "pg8000": Driver(_pg8000_open, pg8000_fetch),
+    "adbc": Driver(_adbc_open, adbc_fetch),
 }

@@ -8,13 +8,13 @@ least one query, however short the time is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import hashlib
 import importlib
 import inspect
 import json
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,53 +23,9 @@ from decimal import Decimal
 from typing import Any
 
 from framehaul.servers.address import ClickHouseServer
-from framehaul.studies.drivers.driver import Driver
-from framehaul.studies.drivers.shapes import Shape
+from framehaul.studies.drivers.shapes import Driver, Shape
 
 type Answer = dict[str, Any]
-type Query = Callable[[Any, Shape], Any]
-
-
-class Window:
-    """The queries of all connections from a common start to the end of the last query."""
-
-    def __init__(self, seconds: float) -> None:
-        self.rows, self.failed = 0, False
-        self.latencies_ns: list[int] = []
-        self._lock, self._cpu = threading.Lock(), time.process_time()
-        self._start_ns = time.perf_counter_ns()
-        self._end_ns = self._start_ns + round(seconds * 1e9)
-
-    def took(self, rows: int, began_ns: int) -> bool:
-        """Count a finished query; return whether the next query may begin."""
-        now = time.perf_counter_ns()
-        with self._lock:
-            self.latencies_ns.append(now - began_ns)
-            self.rows += rows
-        return now < self._end_ns and not self.failed
-
-    def figures(self) -> Answer:
-        """Return the part of the answer about the queries; the window ends now."""
-        return {
-            "seconds": (time.perf_counter_ns() - self._start_ns) / 1e9, "cpu_seconds": time.process_time() - self._cpu,
-            "queries": len(self.latencies_ns), "rows": self.rows, "latencies_ns": self.latencies_ns,
-        }  # fmt: skip
-
-
-async def _in_task(query: Query, client: Any, shape: Shape, window: Window) -> None:
-    began = time.perf_counter_ns()
-    while window.took(len(await query(client, shape)), began):
-        began = time.perf_counter_ns()
-
-
-def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
-    try:
-        began = time.perf_counter_ns()
-        while window.took(len(query(client, shape)), began):
-            began = time.perf_counter_ns()
-    except BaseException:
-        window.failed = True  # ends the other threads too
-        raise
 
 
 async def _awaited(function: Callable[..., Any], *arguments: object) -> Any:
@@ -90,29 +46,49 @@ async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[
 
 async def _drive(driver: Driver, address: Any, request: Answer) -> Answer:
     """Run one query for the check, then queries on all connections, one task or thread per connection."""
-    shape, query = Shape(**request["shape"]), driver.fetch
+    shape = Shape(**request["shape"])
     async with _connected(driver, address, 1) as [client]:
-        rows = _rows(await _awaited(query, client, shape))
+        rows = _rows(await _awaited(driver.fetch, client, shape))
         checked = digest(rows) if request.get("digest") else rows
         del rows
     async with _connected(driver, address, request["connections"]) as clients:
-        with ThreadPoolExecutor(len(clients)) as pool:  # starts threads only for synchronous drivers
-
-            async def run(seconds: float) -> Window:
-                window = Window(seconds)
-                if driver.loop == "threads":  # blocks the event loop, which has nothing to do
-                    for done in [pool.submit(_in_thread, query, client, shape, window) for client in clients]:
-                        done.result()
-                else:
-                    async with asyncio.TaskGroup() as group:
-                        for client in clients:
-                            group.create_task(_in_task(query, client, shape, window))
-                return window
-
-            if request["warmup_seconds"]:
-                await run(request["warmup_seconds"])
-            figures = (await run(request["seconds"])).figures()
+        if request["warmup_seconds"]:
+            await _run_queries(driver, clients, shape, request["warmup_seconds"])
+        figures = await _run_queries(driver, clients, shape, request["seconds"])
     return figures | {"checked": checked}
+
+
+async def _run_queries(driver: Driver, clients: list[Any], shape: Shape, seconds: float) -> Answer:
+    """Run queries on all connections from a common start, and return the part of the answer about them."""
+    rows, latencies_ns = list[int](), list[int]()  # threads may append to a list
+    cpu, start_ns = time.process_time(), time.perf_counter_ns()
+
+    def next_may_begin(fetched: int, began_ns: int) -> bool:
+        """Count a finished query."""
+        now = time.perf_counter_ns()
+        latencies_ns.append(now - began_ns)
+        rows.append(fetched)
+        return now < start_ns + seconds * 1e9
+
+    async def in_task(client: Any) -> None:
+        began = time.perf_counter_ns()
+        while next_may_begin(len(await driver.fetch(client, shape)), began):
+            began = time.perf_counter_ns()
+
+    def in_thread(client: Any) -> None:
+        began = time.perf_counter_ns()
+        while next_may_begin(len(driver.fetch(client, shape)), began):
+            began = time.perf_counter_ns()
+
+    if driver.loop == "threads":  # blocks the event loop, which has nothing to do
+        with ThreadPoolExecutor(len(clients)) as pool:
+            list(pool.map(in_thread, clients))
+    else:
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(in_task(client))
+    figures = {"seconds": (time.perf_counter_ns() - start_ns) / 1e9, "cpu_seconds": time.process_time() - cpu}
+    return figures | {"queries": len(rows), "rows": sum(rows), "latencies_ns": latencies_ns}
 
 
 def _rows(returned: Any) -> list[Any]:
@@ -153,23 +129,19 @@ def answered(driver: Driver, address: Any, request: Answer) -> Answer:
         raise group.exceptions[0] from None
 
 
-def main() -> int:
-    """Answer the request on standard input."""
+def main() -> None:
+    """Answer the request on standard input; the last line of standard error is the reason of a failed pass."""
     database, name = sys.argv[1:]
     request = json.load(sys.stdin)
-    # Buffered even with PYTHONUNBUFFERED: otherwise a signal during a write would lose the rest of the answer.
-    with open(sys.stdout.fileno(), "w", encoding="utf8", closefd=False) as answers:
-        sys.stdout = sys.stderr  # some drivers print
-        try:
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # some drivers print
             module = importlib.import_module(f"framehaul.studies.drivers.{database}")
             address = request["dsn"] if database == "postgres" else ClickHouseServer(**request["server"])
             answer = answered(module.DRIVERS[name], address, request)
-        except Exception as error:  # noqa: BLE001  the last line of standard error is the reason of a failed pass
-            print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)
-            return 1
-        json.dump(answer, answers, allow_nan=False)
-    return 0
+    except Exception as error:
+        raise SystemExit(" ".join(f"{type(error).__name__}: {error}".split())) from error
+    json.dump(answer, sys.stdout, allow_nan=False)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Define the queries that drivers run: shapes of PostgreSQL, tables of ClickHouse, and the rows that they return."""
+"""Define a driver, and the queries that drivers run: shapes of PostgreSQL and tables of ClickHouse with their rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from operator import methodcaller
+from typing import Any, Literal
 
 type Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The functions with which a Python driver connects, fetches and closes.
+
+    `open` takes the server's address. `fetch` takes a connection and a shape, and returns fully decoded rows in a list
+    or an Arrow table. Both are coroutines if `loop` is an event loop. With `threads` each connection has a thread.
+    """
+
+    open: Callable[..., Any]
+    fetch: Callable[..., Any]
+    loop: Literal["threads", "asyncio", "uvloop"] = "threads"
+    close: Callable[[Any], Any] = methodcaller("close")
 
 
 @dataclass(frozen=True)
@@ -22,8 +37,7 @@ class Shape:
     count: int = 0
 
 
-PREFIX = "framehaul_"
-BLOBS, ARRAYS = f"{PREFIX}blobs", f"{PREFIX}arrays"
+BLOBS, ARRAYS = "framehaul_blobs", "framehaul_arrays"
 POSTGRES_TABLES = {
     BLOBS: (
         f"CREATE TABLE {BLOBS} (b bytea)",
@@ -67,7 +81,7 @@ class Generated:
     @property
     def table(self) -> str:
         """The name of the table on the server."""
-        return f"{PREFIX}{self.name}"
+        return f"framehaul_{self.name}"
 
     def shape(self, rows: int) -> Shape:
         """Return the query for the first `rows` rows, in order."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from framehaul import servers
 from framehaul.bench import recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.study import Study
 from framehaul.data.equality import Difference, other_shape, same
@@ -32,8 +30,6 @@ from framehaul.studies.drivers.shapes import Shape
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
 PERCENTILES = (50, 90, 99)
-ONE_QUERY_SECONDS = 1e-9
-"""A time so short that each connection of a Python driver sends one query."""
 
 
 @dataclass(frozen=True)
@@ -63,41 +59,19 @@ class Measurement:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Task:
-    """A driver, its query, the number of connections, and the seconds of the test and of its warm-up."""
-
-    contender: Contender
-    shape: Shape
-    connections: int
-    seconds: float = ONE_QUERY_SECONDS
-    warmup_seconds: float = 0
-
-
-@dataclass(frozen=True)
-class Target:
-    """A server that has the tables of the queries: its part of a request, and the right answers."""
-
-    address: dict[str, Any]
-    expected: Callable[[Shape], list[list[Any]] | str]
-    """Returns the rows of a query, or their digest."""
+type Task = tuple[Contender, Shape, int]
+"""A driver, its query, and the number of connections."""
+type Target = tuple[dict[str, Any], Callable[[Shape], list[list[Any]] | str]]
+"""The part of a request about a server that has the tables, and a function: the rows of a query, or their digest."""
 
 
 @recording.study(POSTGRES_DRIVERS.notebook, Measurement)
 def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float) -> None:
-    """Measure every PostgreSQL driver with every shape of query and return one row per pass.
-
-    Durations are in seconds. Raises ValueError for an invalid parameter, ServerError without a server, and ResultsError
-    if the results file cannot be written.
-    """
+    """Measure every PostgreSQL driver with every shape of query and return one row per pass; durations are seconds."""
     check(CONNECTIONS=(connections, 1))
-    what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
-    tasks = [
-        Task(contender, shape, connections, duration, warmup_duration)
-        for contender in catalog.POSTGRES
-        for shape in shapes.POSTGRES_SHAPES
-    ]
+    tasks = [*product(catalog.POSTGRES, shapes.POSTGRES_SHAPES, [connections])]
     terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
+    what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
     about = {"what": what, "toolchains": catalog.versions()}
     _run(POSTGRES_DRIVERS, tasks, Rounds(rounds, seed=seed), terms, about, lambda both: postgres_target(both.postgres))
 
@@ -107,20 +81,18 @@ def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrenc
     """Measure every ClickHouse client with every table and return one row per pass.
 
     The published table is also fetched by `concurrency` parallel queries, which together fetch about the same number of
-    rows. Raises what `run_postgres` raises.
+    rows. Each connection sends one query.
     """
     check(ROWS=(rows, 1))
     tasks = [
-        Task(contender, table.shape(max(1, rows // at_once)), at_once)
+        (contender, table.shape(max(1, rows // at_once)), at_once)
         for contender in catalog.CLICKHOUSE
         for table in shapes.CLICKHOUSE_TABLES
         for at_once in (concurrency if table.name == shapes.PUBLISHED_TABLE else concurrency[:1])
     ]
     terms, about = {"rows": rows, "concurrency": concurrency}, {"what": f"{rows:,} rows, {rounds} passes"}
-    _run(
-        CLICKHOUSE_CLIENTS, tasks, Rounds(rounds, warmup, seed), terms, about,
-        lambda both: clickhouse_target(both.clickhouse, rows),
-    )  # fmt: skip
+    schedule = Rounds(rounds, warmup, seed)
+    _run(CLICKHOUSE_CLIENTS, tasks, schedule, terms, about, lambda both: clickhouse_target(both.clickhouse, rows))
 
 
 def _run(
@@ -128,73 +100,59 @@ def _run(
     target_of: Callable[[Servers], AbstractContextManager[Target]],
 ) -> None:  # fmt: skip
     """Measure the tasks and record every pass; `about` is added to the metadata of the run."""
-    with (
-        recording.recording(study.notebook, study.results, Measurement, "task", {**terms, **vars(rounds)}) as run,
-        servers.running(run.settings) as both,
-        target_of(both) as target,
-    ):
+    with recording.with_servers(study, Measurement, rounds, **terms) as (run, both), target_of(both) as target:
+        run.expect(len(tasks) * (rounds.warmup + rounds.passes))
+        run.metadata |= about
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
-            driver = task.contender
-            labels = driver.name, driver.label, driver.language, driver.origin, task.shape.name, task.connections
+            driver, shape, connections = task
+            labels = driver.name, driver.label, driver.language, driver.origin, shape.name, connections
             return Measurement(run.run_id, *labels, number, **columns_of(ended))
 
-        def work(stop: threading.Event) -> None:
-            in_rounds(
-                tasks, rounds, lambda task, _: measured(task, target, run.settings), record, stop=stop,
-                finished=finished, progress=lambda task, _: run.progress(f"{task.contender.name}: {task.shape.name}"),
-            )  # fmt: skip
+        def measure(task: Task, _: int) -> dict[str, Any]:
+            return measured(task, target, run.settings, terms.get("duration", 0), terms.get("warmup_duration", 0))
 
-        run.expect(len(tasks) * (rounds.warmup + rounds.passes))
-        run.metadata |= {"servers": both.mode, "server": server_versions(both), **about}
-        record, finished = run.passes(row)
-        interruptible(work)
+        def name(task: Task) -> str:
+            return f"{task[0].name}: {task[1].name}"
+
+        interruptible(lambda stop: run.in_rounds(tasks, rounds, measure, row, name, stop=stop))
 
 
-def measured(task: Task, target: Target, settings: Settings) -> dict[str, Any]:
-    """Run the program of a driver and return the figures of the pass.
+def measured(
+    task: Task, target: Target, settings: Settings, duration: float = 0, warmup_duration: float = 0
+) -> dict[str, Any]:
+    """Run the program of a driver and return the figures of the pass; by default each connection sends one query.
 
     Raises WrongResultError for wrong rows or a failed program, and UnavailableError if the driver cannot run here.
     """
-    command = task.contender.command(settings)
-    request = target.address | {
-        "shape": asdict(task.shape), "connections": task.connections, "seconds": task.seconds,
-        "warmup_seconds": task.warmup_seconds,
-    }  # fmt: skip
-    expected = target.expected(task.shape)
-    answer = catalog.answer_of(command, request, catalog.PATIENCE_SECONDS + task.seconds + task.warmup_seconds)
+    (driver, shape, connections), (address, expected_of) = task, target
+    command, expected = driver.command(settings), expected_of(shape)
+    load = {"connections": connections, "seconds": duration, "warmup_seconds": warmup_duration}
+    request = address | load | {"shape": asdict(shape)}
+    answer = catalog.answer_of(command, request, catalog.PATIENCE_SECONDS + duration + warmup_duration)
     queries, rows, seconds, checked = (answer[name] for name in ("queries", "rows", "seconds", "checked"))
     if not queries:
         raise WrongResultError("it ran no query within the time")
     if isinstance(expected, str):
-        each, wrong = task.shape.count, None if checked == expected else "other values than the server made"
+        each, wrong = shape.count, None if checked == expected else "other values than the server made"
     else:
-        each, wrong = len(expected), difference(checked, expected, arrays_as_text=task.contender.arrays_as_text)
+        each, wrong = len(expected), difference(checked, expected, arrays_as_text=driver.arrays_as_text)
     if rows != queries * each:
         wrong = wrong or f"{rows} rows in {queries} queries of {each} each"
-    figures = {
-        "queries": queries, "rows": rows, "seconds": seconds, "queries_per_s": queries / seconds,
-        "rows_per_s": rows / seconds, "client_cpu_s": answer["cpu_seconds"],
-        **latencies(answer["latencies_ns"]),
-    }  # fmt: skip
-    return right(figures, wrong)
-
-
-def latencies(nanoseconds: list[int]) -> dict[str, float]:
-    """Return mean, percentiles and maximum in ms, which are exact because every latency is recorded."""
-    times = np.asarray(nanoseconds, dtype=np.float64) / 1e6
-    exact = {f"latency_p{at}_ms": float(np.percentile(times, at)) for at in PERCENTILES}
-    return {"latency_mean_ms": float(times.mean()), **exact, "latency_max_ms": float(times.max())}
+    speeds = {"queries_per_s": queries / seconds, "rows_per_s": rows / seconds, "client_cpu_s": answer["cpu_seconds"]}
+    times_ms = np.asarray(answer["latencies_ns"], dtype=np.float64) / 1e6
+    latencies = {f"latency_p{at}_ms": float(np.percentile(times_ms, at)) for at in PERCENTILES}
+    latencies |= {"latency_mean_ms": float(times_ms.mean()), "latency_max_ms": float(times_ms.max())}
+    return right({"queries": queries, "rows": rows, "seconds": seconds} | speeds | latencies, wrong)
 
 
 @contextmanager
-def _created(tables: PostgresTables | ClickHouseTables, ddl: Mapping[str, Iterable[str]]) -> Iterator[None]:
+def _created(tables: PostgresTables | ClickHouseTables, ddl: Mapping[str, tuple[str, str]]) -> Iterator[None]:
     """Create and fill tables, and drop them at the end; raises ServerError for a table that is not framehaul's."""
     try:
-        for name, (create, *fill) in ddl.items():
+        for name, (create, fill) in ddl.items():
             tables.create_as(name, create)
-            for statement in fill:
-                tables.run(statement)
+            tables.run(fill)
         yield
     finally:
         with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
@@ -215,7 +173,7 @@ def postgres_target(server: PostgresServer) -> Iterator[Target]:
         return [list(row.values()) for row in json.loads(answer)]
 
     with _created(tables, shapes.POSTGRES_TABLES):
-        yield Target({"dsn": server.dsn()}, expected)
+        yield {"dsn": server.dsn()}, expected
 
 
 @contextmanager
@@ -235,18 +193,17 @@ def clickhouse_target(server: ClickHouseServer, rows: int) -> Iterator[Target]:
         return program.digest([program.json_value(row(at)) for at in range(shape.count)])
 
     with _created(ClickHouseTables(server), ddl):
-        yield Target({"server": asdict(server), "digest": True}, expected)
+        yield {"server": asdict(server), "digest": True}, expected
 
 
-def difference(received: Any, expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
-    """Return the first difference between the rows of a driver and the rows of the server, or None."""
-    if not isinstance(received, list) or not all(isinstance(row, list) for row in received):
-        return f"{received!r:.60} is no list of rows"
+def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
+    """Return the first difference between the rows of a driver and the rows of the server, or None.
+
+    Raises ValueError or TypeError for rows of another form.
+    """
     if wrong := other_shape((), len(received), (), len(expected)):
         return wrong
     for at, (given, row) in enumerate(zip(received, expected, strict=True)):
-        if len(given) != len(row):
-            return f"row {at} has {len(given)} values instead of {len(row)}"
         for value, wanted in zip(given, row, strict=True):
             if not _equal(value, wanted, arrays_as_text=arrays_as_text):
                 return str(Difference("", at, wanted, value))

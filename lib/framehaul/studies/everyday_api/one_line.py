@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -25,15 +24,12 @@ def changes(passes: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for one in ONE_LINE.join(timed.select(*statistics.NAMES, "frame", call="label"), on=statistics.NAMES).to_dicts():
         path = {"database": one["database"], "direction": one["direction"]}
-        here, call = passes.filter(**path, status="ok"), one["technique"]
+        here = passes.filter(**path, status="ok")
         for fastest in exact.filter(**path, frame=one["frame"])["technique"].head(1):
-            gains = _gain(here, one["changed"], call, "gain") | _gain(here, fastest, call, "gain_of_fastest")
-            rows.append(one | gains | {"fastest": fastest})
+            row = one | {"fastest": fastest}
+            for gain, other in (("gain", one["changed"]), ("gain_of_fastest", fastest)):
+                sides = here.filter(technique=other), here.filter(technique=one["technique"])
+                names = gain, f"{gain}_low", f"{gain}_high", f"{gain}_rounds"
+                row |= dict(zip(names, ratios.ratio_at_same_rows(*sides).values, strict=True))
+            rows.append(row)
     return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _gain(passes: pl.DataFrame, technique: str, call: str, name: str) -> dict[str, Any]:
-    """Return the ratio of a technique's rows/s to a call's, with its ends and rounds."""
-    found = ratios.ratio_at_same_rows(passes.filter(technique=technique), passes.filter(technique=call))
-    values = (found.ratio, found.low, found.high, found.rounds) if found.rounds else (None,) * 4
-    return dict(zip((name, *(f"{name}_{end}" for end in ("low", "high", "rounds"))), values, strict=True))

@@ -6,20 +6,19 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import psutil
-import psycopg
 
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, remove
-from framehaul.servers.tables import ClickHouseTables
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.techniques.registry import Database
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -96,14 +95,12 @@ def frame_of(first: int, rows: int) -> pl.DataFrame:
 
 
 def run_on(server: Server, *statements: str) -> list[Any]:
-    """Run statements and return the first row of the last result, which is text from ClickHouse.
+    """Run statements and return the values of the last result, which are text from ClickHouse.
 
-    The time limit that is a fault for techniques does not apply. Raises what psycopg raises, or ServerError.
+    The time limit that is a fault for techniques does not apply. Raises ServerError.
     """
     if isinstance(server, PostgresServer):
-        with psycopg.connect(server.dsn(), autocommit=True, options="-c statement_timeout=0") as connection:
-            for statement in statements:
-                cursor = connection.execute(statement.encode())
-            return [*(cursor.fetchone() or ())] if cursor.description else []
+        unlimited = PostgresTables(replace(server, options=(("options", "-c statement_timeout=0"),)))
+        return [value for row in [unlimited.run(statement) for statement in statements][-1] for value in row]
     tables = ClickHouseTables(server)
     return [tables.run(statement, max_execution_time=0) for statement in statements][-1].decode().split()

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -15,49 +14,28 @@ from framehaul.bench.measure import called, opened
 from framehaul.data.frames import from_polars
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, frame_of
-from framehaul.techniques import Technique
-from framehaul.techniques.registry import Database, Direction, named
+from framehaul.techniques.registry import Database, named
 
 WRITERS = READERS = 2
 FRAME_ROWS, STILL_ROWS = 2_000, 20_000
 EVERY_SECONDS = 0.1
 """The interval between a writer's frames; readers make no pause."""
-FAST: dict[tuple[Database, Direction], str] = {
-    ("postgres", "write"): "polars_pgpq_copy_binary",
-    ("postgres", "read"): "polars_asyncpg_copy_decoded",
-    ("clickhouse", "write"): "polars_http_client_arrow_stream",
-    ("clickhouse", "read"): "polars_http_client_arrow_preallocated",
+FAST: dict[Database, tuple[str, str]] = {
+    "postgres": ("polars_pgpq_copy_binary", "polars_asyncpg_copy_decoded"),
+    "clickhouse": ("polars_http_client_arrow_stream", "polars_http_client_arrow_preallocated"),
 }
-"""Fast techniques that use one connection."""
+"""A fast write and a fast read of each database, which use one connection."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """The result of a load on one server."""
+def hold_load(broken: BreakableServers, database: Database, seconds: float, stop: threading.Event) -> dict[str, Any]:
+    """Write and read for a number of seconds, then compare the table with what was sent, and return the counts.
 
-    database: str
-    seconds: float
-    frames_written: int
-    rows_written: int
-    rows_lost: int
-    """Written rows that are missing in the table or differ there."""
-    rows_more: int
-    """Rows in the table that no writer sent, or that are stored twice."""
-    frames_read: int
-    frames_read_wrong: int
-
-
-def _fast(database: Database, direction: Direction) -> Technique:
-    return named(database, direction, FAST[database, direction])
-
-
-def hold_load(broken: BreakableServers, database: Database, seconds: float, stop: threading.Event) -> Load:
-    """Write and read for a number of seconds, then compare the table with what was sent.
-
-    Raises the error of any thread, and KeyboardInterrupt on `stop`.
+    `rows_lost` are written rows that are missing in the table or differ there. `rows_more` are rows in the table that
+    no writer sent, or that are stored twice. Raises the error of any thread, and KeyboardInterrupt on `stop`.
     """
     server, over, begin = broken.servers.of(database), threading.Event(), time.monotonic()
     written, read = TABLE.renamed("framehaul_held"), TABLE.renamed("framehaul_held_still")
+    writer, reader = named(database, "write", FAST[database][0]), named(database, "read", FAST[database][1])
     still, tables = frame_of(0, STILL_ROWS), tables_of(server)
     for table in (written, read):
         tables.create(table)
@@ -66,10 +44,10 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
     async def write(at: int) -> list[pl.DataFrame]:
         """Write frames that share no ids, and return them."""
         sent: list[pl.DataFrame] = []
-        async with opened(_fast(database, "write"), server) as client:
+        async with opened(writer, server) as client:
             while not over.is_set():
                 frame = frame_of((len(sent) * WRITERS + at) * FRAME_ROWS, FRAME_ROWS)
-                await called(_fast(database, "write"), client, written, frame)
+                await called(writer, client, written, frame)
                 sent.append(frame)
                 await asyncio.sleep(max(0.0, begin + len(sent) * EVERY_SECONDS - time.monotonic()))
         return sent
@@ -77,9 +55,9 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
     async def check() -> list[bool]:
         """Read a table that no writer changes, and return for each frame whether it is right."""
         right: list[bool] = []
-        async with opened(_fast(database, "read"), server) as client:
+        async with opened(reader, server) as client:
             while not over.is_set():
-                frame = await called(_fast(database, "read"), client, read)
+                frame = await called(reader, client, read)
                 right.append(frame.sort("id").equals(still))
         return right
 
@@ -98,9 +76,16 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
     right = [each for thread in reading for each in thread.result()]
     sent, found = pl.concat(frames), tables.content(written)
     lost = len(sent.join(found, on=sent.columns, how="anti"))
-    return Load(
-        database, elapsed, len(frames), len(sent), lost, len(found) - len(sent) + lost, len(right), right.count(False)
-    )  # fmt: skip
+    return {
+        "database": database,
+        "seconds": elapsed,
+        "frames_written": len(frames),
+        "rows_written": len(sent),
+        "rows_lost": lost,
+        "rows_more": len(found) - len(sent) + lost,
+        "frames_read": len(right),
+        "frames_read_wrong": right.count(False),
+    }
 
 
 def survives_a_crash(broken: BreakableServers) -> dict[str, tuple[int, int]]:
@@ -108,8 +93,9 @@ def survives_a_crash(broken: BreakableServers) -> dict[str, tuple[int, int]]:
     table, frame = TABLE.renamed("framehaul_acknowledged"), frame_of(0, STILL_ROWS)
 
     async def write(database: Database) -> None:
-        async with opened(_fast(database, "write"), broken.servers.of(database)) as client:
-            await called(_fast(database, "write"), client, table, frame)
+        technique = named(database, "write", FAST[database][0])
+        async with opened(technique, broken.servers.of(database)) as client:
+            await called(technique, client, table, frame)
 
     for database in BOTH:
         tables_of(broken.servers.of(database)).create(table)

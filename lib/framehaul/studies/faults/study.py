@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -45,12 +44,11 @@ def run(*, hold: int, tried: str = "all") -> None:
             this_run.metadata["recovery"] = survives_a_crash(broken)
             with ThreadPoolExecutor(len(BOTH)) as pool:
                 loads = pool.map(lambda database: hold_load(broken, database, hold, stop), BOTH)
-                this_run.metadata["held"] = [asdict(load) for load in loads]
+                this_run.metadata["held"] = list(loads)
 
         interruptible(work)
-        what = f"{len(chosen)} techniques, {len(FAULTS)} faults"
-        versions = server_versions(broken.servers)
-        this_run.metadata |= {"servers": "embedded", "server": versions, "what": what}
+        this_run.metadata |= {"servers": "embedded", "server": server_versions(broken.servers)}
+        this_run.metadata["what"] = f"{len(chosen)} techniques, {len(FAULTS)} faults"
 
 
 def load_results() -> pl.DataFrame:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -41,8 +41,8 @@ SLOW_SECONDS = 2.5
 """The time that a slow table takes for all rows: above the time-out, below ClickHouse's limit for a block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A condition that is true for the rows of `frame_of`."""
-WAITING = 8
-"""The maximum number of concurrent trials that wait."""
+AT_ONCE = 8
+"""The maximum number of concurrent trials."""
 BATCH_ROWS = 1_000
 """Rows of a record batch."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
@@ -67,8 +67,6 @@ class Fault:
     """The share of the bytes after which the connection breaks, and smaller shares for passes with fewer bytes."""
     idles: bool = False
     """Whether the connection is used, reset while it is idle, and used again."""
-    waits: bool = False
-    """Whether a trial mostly waits, so that several can run at once."""
 
 
 NO_FAULT = Fault("", "write", "")
@@ -80,25 +78,23 @@ FAULTS = (
           postgres="ALTER TABLE {table} ADD CONSTRAINT refused CHECK (id <> {last})",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT refused CHECK id != {last}"),
     Fault("duplicate key", "write", "the last row has the key of the first", sends="duplicate"),
-    Fault("time-out", "write", "the table is slow, and the server ends statements that run too long", waits=True,
+    Fault("time-out", "write", "the table is slow, and the server ends statements that run too long",
           postgres="CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW WHEN (NEW.id = {middle}) "
                    "EXECUTE FUNCTION framehaul_wait()",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT slow CHECK sleepEachRow({seconds:.9f}) = 0"),
     Fault("connection cut", "write", "the connection ends after nine tenths of the bytes",
-          strikes="cut", after=(0.9, 0.7), waits=True),
+          strikes="cut", after=(0.9, 0.7)),
     Fault("server killed", "write", "the server is killed after nine tenths of the bytes, and started again",
           strikes="hold", after=(0.9,)),
     # Bytes after the strike still reach the server.
     Fault("answer lost, tried again", "write",
           "the server gets all rows, its answer is lost, and another client retries",
-          strikes="swallow", after=(0.99, 0.9, 0.7), waits=True),
-    Fault("idle, then reset", "write", IDLE_RESET, idles=True, waits=True),
+          strikes="swallow", after=(0.99, 0.9, 0.7)),
+    Fault("idle, then reset", "write", IDLE_RESET, idles=True),
     Fault("query fails", "read", "the last row raises an error on the server"),
-    Fault("connection cut", "read", "the connection ends after half of the bytes",
-          strikes="cut", after=(0.5, 0.3), waits=True),
-    Fault("server killed", "read", "the server is killed after half of the bytes",
-          strikes="hold", after=(0.5,)),
-    Fault("idle, then reset", "read", IDLE_RESET, idles=True, waits=True),
+    Fault("connection cut", "read", "the connection ends after half of the bytes", strikes="cut", after=(0.5, 0.3)),
+    Fault("server killed", "read", "the server is killed after half of the bytes", strikes="hold", after=(0.5,)),
+    Fault("idle, then reset", "read", IDLE_RESET, idles=True),
 )  # fmt: skip
 
 
@@ -111,11 +107,6 @@ class Cell(Tried):
     rows: str = ""
     """The rows afterwards, in the table or in the frame: `none`, `all`, `part`, `doubled` or `changed`."""
     detail: str = ""
-
-    @property
-    def headline(self) -> str:
-        """The text of the progress bar."""
-        return f"{self.fault}: {self.technique}"
 
 
 class SourceError(RuntimeError):
@@ -174,10 +165,9 @@ def run_cells(
         subject = Subject(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), rows[technique.database], trials)
         try:
             subject.measure_bytes()
+            subjects.append(subject)
         except UnavailableError as error:
             trials.skip(technique, str(error))
-        else:
-            subjects.append(subject)
     for fault in faults:
         if affected := [subject for subject in subjects if subject.is_left(fault)]:
             with prepared(broken, fault), quiet_drivers():
@@ -188,22 +178,15 @@ def run_cells(
 
 
 def strike_each(subjects: list[Subject], fault: Fault, stop: threading.Event) -> None:
-    """Try the fault with one technique at a time on each server, or with several if they mostly wait."""
-    by_server = [[subject for subject in subjects if subject.technique.database == database] for database in BOTH]
-    queues = [[subject] for subject in subjects] if fault.waits else by_server
+    """Try the fault with several techniques at once, because trials mostly wait."""
 
-    def run(queue: list[Subject]) -> None:
-        for subject in queue:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            subject.suffer(fault)
+    def suffer(subject: Subject) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        subject.suffer(fault)
 
-    with ThreadPoolExecutor(WAITING) as pool:
-        done, left = wait([pool.submit(run, queue) for queue in queues], return_when=FIRST_EXCEPTION)
-        for future in left:
-            future.cancel()  # after a failure
-    for future in done:
-        future.result()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(suffer, subjects))
 
 
 @contextlib.contextmanager
@@ -255,7 +238,7 @@ class Subject:
         """Set when the transfer is held and the server can be killed."""
         self.server_is_back = threading.Event()
         self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
-        self._another = table.renamed(f"{table.name}_another")
+        self._writes = technique.direction == "write"
         self._bytes = 0
         """The bytes of a transfer in its direction."""
 
@@ -269,40 +252,44 @@ class Subject:
     def measure_bytes(self) -> None:
         """Run the technique without a fault and count its bytes; raises what the technique raises."""
 
-        async def count() -> None:
+        async def count(server: Server, relay: BreakingRelay) -> None:
             async with opened(self.technique, server) as client:
                 relay.count()
                 await called(self.technique, client, target, *self._sent(NO_FAULT))
 
-        target = self._target(NO_FAULT)
-        with self._relayed() as (server, relay):
-            asyncio.run(count())
-            writes = self.technique.direction == "write"
-            self._bytes = relay.from_client_bytes if writes else relay.from_server_bytes
+        target = self._target(NO_FAULT, self._table)
+        with relayed(self._server, BreakingRelay) as (server, relay):
+            assert relay is not None  # embedded servers use neither encryption nor a Unix socket
+            asyncio.run(count(server, relay))
+            self._bytes = relay.from_client_bytes if self._writes else relay.from_server_bytes
 
     def suffer(self, fault: Fault) -> None:
         """Try the fault and record the outcome."""
+        another = self._table.renamed(f"{self._table.name}_another")
         for share in fault.after:
-            target = self._target(fault)
-            with self._relayed() as (server, relay):
-                cell = asyncio.run(self._outcome(server, relay, fault, target, share))
+            with relayed(self._server, BreakingRelay) as (server, relay):
+                assert relay is not None
+                cell = asyncio.run(self._outcome(server, relay, fault, share, another))
             if relay.struck or not (fault.strikes or fault.idles):
                 break
         else:
             raise RuntimeError(f"{fault.name}: {self.technique.name} ended before the fault")
-        for table in (self._table, self._another):
+        for table in (self._table, another):
             tables_of(self._server).drop(table)
         self._trials.record(cell)
 
-    async def _outcome(self, server: Server, relay: BreakingRelay, fault: Fault, target: Table, share: float) -> Cell:
-        said = ""
+    async def _outcome(self, server: Server, relay: BreakingRelay, fault: Fault, share: float, another: Table) -> Cell:
+        target, said = self._target(fault, self._table), ""
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(opened(self.technique, server))
             if fault.idles:
-                await called(self.technique, client, self._target(NO_FAULT, self._another), *self._sent(NO_FAULT))
+                await called(self.technique, client, self._target(NO_FAULT, another), *self._sent(NO_FAULT))
                 await asyncio.to_thread(relay.reset)
-            self._arm(relay, fault, share)
-            before = relay.connections
+            after, before = int(share * self._bytes), relay.connections
+            if fault.strikes == "hold":
+                relay.hold(after, in_client_bytes=self._writes, held=self.held, until=self.server_is_back)
+            elif fault.strikes:
+                relay.strike(fault.strikes, after, in_client_bytes=self._writes)
             returned, error = await attempted(self.technique, client, target, *self._sent(fault))
             if fault.idles and (more := relay.connections - before):
                 said = f"{more} new connection{'s' if more > 1 else ''}: "
@@ -312,60 +299,44 @@ class Subject:
             relay.mend()
             detail = f"{said}{error or ('no error' if said else '')}"
             if fault.strikes == "swallow":  # another client retries
-                async with opened(self.technique, self._server) as another:
-                    _, again = await attempted(self.technique, another, target, *self._sent(NO_FAULT))
+                async with opened(self.technique, self._server) as retrying:
+                    _, again = await attempted(self.technique, retrying, target, *self._sent(NO_FAULT))
                 detail = f"{error or 'no error'}; then: {again or 'no error'}"
             with contextlib.suppress(Exception):  # closing a broken connection may fail
                 await stack.aclose()
-        if self.technique.direction == "write":
+        if self._writes:
             rows = self._stored()
         else:
             rows = "none" if returned is None else "all" if len(returned) == self._rows else "part"
-        return replace(
-            self._cell(fault), rows=rows, detail=detail, verdict=verdict_of(fault, rows, reported=error is not None)
-        )
-
-    def _arm(self, relay: BreakingRelay, fault: Fault, share: float) -> None:
-        after, writes = int(share * self._bytes), fault.direction == "write"
-        if fault.strikes == "hold":
-            relay.hold(after, in_client_bytes=writes, held=self.held, until=self.server_is_back)
-        elif fault.strikes:
-            relay.strike(fault.strikes, after, in_client_bytes=writes)
+        verdict = verdict_of(fault, rows, reported=error is not None)
+        return replace(self._cell(fault), rows=rows, detail=detail, verdict=verdict)
 
     def _sent(self, fault: Fault) -> list[Any]:
         """Return the arguments of a write; record batches are sent in groups of the size of a ClickHouse block."""
-        if self.technique.direction == "read":
+        if not self._writes:
             return []
         frame = sent(self._rows, self.technique.frame, fault.sends)
         return [frame, BLOCK_ROWS] if self.technique.frame == "batches" else [frame]
-
-    @contextlib.contextmanager
-    def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:
-        with relayed(self._server, BreakingRelay) as (server, relay):
-            assert relay is not None  # embedded servers use neither encryption nor a Unix socket
-            yield server, relay
 
     @property
     def _server(self) -> Server:
         return self._broken.servers.of(self.technique.database)
 
-    def _target(self, fault: Fault, table: Table | None = None) -> Table:
+    def _target(self, fault: Fault, table: Table) -> Table:
         """Return the table that is read, or a new table to write, prepared for the fault."""
-        if self.technique.direction == "read":
+        if not self._writes:
             return FAILING if fault.name == "query fails" else WHOLE
-        table, rows = table or self._table, self._rows
         tables_of(self._server).create(table)
-        if change := fault.postgres if self.technique.database == "postgres" else fault.clickhouse:
-            name = table.postgres_name  # ClickHouse supports these quotes too
-            places = {"last": rows - 1, "middle": rows // 2, "seconds": SLOW_SECONDS / rows}
-            run_on(self._server, change.format(table=name, **places))
+        if change := getattr(fault, self.technique.database):
+            places = {"last": self._rows - 1, "middle": self._rows // 2, "seconds": SLOW_SECONDS / self._rows}
+            # ClickHouse supports PostgreSQL's quotes too.
+            run_on(self._server, change.format(table=table.postgres_name, **places))
         return table
 
     def _stored(self) -> str:
         """Return which rows are stored: `none`, `all`, `part`, `doubled` (repeated ids) or `changed` (other values)."""
-        name = self._table.postgres_name
-        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
-        rows, ids, right = map(int, run_on(self._server, query))
+        counts = f"count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END)"
+        rows, ids, right = map(int, run_on(self._server, f"SELECT {counts} FROM {self._table.postgres_name}"))
         if rows > ids:
             return "doubled"
         if right < rows:
@@ -388,12 +359,10 @@ def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
 
 def _fill_source_tables(broken: BreakableServers, rows: dict[str, int]) -> None:
     """Create the table that is read, and a view of it that raises an error in its last row."""
+    source, view, columns = WHOLE.postgres_name, FAILING.postgres_name, TABLE.postgres_columns
     for database in BOTH:
-        server = broken.servers.of(database)
-        source, view = WHOLE.postgres_name, FAILING.postgres_name
+        server, condition = broken.servers.of(database), FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1)
         run_on(server, f"DROP VIEW IF EXISTS {view}")
-        tables = tables_of(server)
-        tables.create(WHOLE)
-        tables.load(WHOLE, content(rows[database]))
-        columns, condition = ", ".join(TABLE.column_names), FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1)
+        tables_of(server).create(WHOLE)
+        tables_of(server).load(WHOLE, content(rows[database]))
         run_on(server, f"CREATE VIEW {view} AS SELECT {columns} FROM {source} WHERE {condition}")

@@ -7,86 +7,59 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
-import psycopg
-from psycopg import sql
-
+from framehaul.data.schema import quote_postgres, quote_postgres_text
+from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.hostile import HOSTILE, POSTGRES_SETTINGS
+from framehaul.servers.tables import tables_of
 
 NO_ENCODING = "framehaul_sql_ascii"
 """The name of the database without encoding."""
-ROLE, DATABASE = sql.Identifier(HOSTILE), sql.Identifier(NO_ENCODING)
-
-
-class NotAllowedError(RuntimeError):
-    """A session or database cannot be created on a server; the message has the reason."""
 
 
 @contextmanager
 def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[PostgresServer | ClickHouseServer]:
-    """Yield the server with another user, who may use framehaul's tables and whose sessions have hostile settings.
+    """Yield an embedded server with another user, who may use framehaul's tables and whose sessions are hostile.
 
-    Embedded ClickHouse has this user in its configuration. Raises NotAllowedError if the user cannot be created.
+    Embedded ClickHouse has this user in its configuration.
     """
     if isinstance(server, ClickHouseServer):
-        _check_embedded(server)
         yield replace(server, user=HOSTILE)
         return
     password = secrets.token_urlsafe(24)
-    with _administering(server) as connection, connection.transaction():
-        _drop_role(connection)
+    create = [
         # A member of the role may alter, lock and truncate its tables.
-        role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}")
-        connection.execute(role.format(ROLE, sql.Literal(password), sql.Identifier(server.user)))
-        for name, value in POSTGRES_SETTINGS.items():
-            setting = sql.SQL("ALTER ROLE {} SET {} = {}")
-            connection.execute(setting.format(ROLE, sql.Identifier(name.lower()), sql.Literal(value)))
+        f"CREATE ROLE {HOSTILE} LOGIN PASSWORD '{password}' IN ROLE {quote_postgres(server.user)}",
         # pg_parquet needs these roles to use files.
-        connection.execute(sql.SQL("GRANT pg_read_server_files, pg_write_server_files TO {}").format(ROLE))
-    try:
+        f"GRANT pg_read_server_files, pg_write_server_files TO {HOSTILE}",
+    ]
+    for name, value in POSTGRES_SETTINGS.items():
+        create.append(f"ALTER ROLE {HOSTILE} SET {name} = {quote_postgres_text(str(value))}")
+    drop = f"DROP OWNED BY {HOSTILE}; DROP ROLE {HOSTILE};"
+    with _made(server, create, f"DO $$ BEGIN IF to_regrole('{HOSTILE}') IS NOT NULL THEN {drop} END IF; END $$"):
         yield replace(server, user=HOSTILE, password=password)
-    finally:
-        with contextlib.suppress(NotAllowedError), _administering(server) as connection:  # when the server is gone
-            _drop_role(connection)
-
-
-def _drop_role(connection: psycopg.Connection[Any]) -> None:
-    if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (HOSTILE,)).fetchone() is not None:
-        connection.execute(sql.SQL("DROP OWNED BY {}").format(ROLE))
-        connection.execute(sql.SQL("DROP ROLE {}").format(ROLE))
 
 
 @contextmanager
 def without_encoding(server: PostgresServer) -> Iterator[PostgresServer]:
-    """Return a database of the server whose text may be any bytes: https://www.postgresql.org/docs/18/multibyte.html.
+    """Yield a database of an embedded server that takes any bytes as text.
 
-    Raises NotAllowedError if databases cannot be created.
+    https://www.postgresql.org/docs/18/multibyte.html
     """
-    create = sql.SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(DATABASE)
-    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(DATABASE)
-    with _administering(server) as connection:
-        connection.execute(drop)
-        connection.execute(create)
-    try:
+    create = f"CREATE DATABASE {NO_ENCODING} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    with _made(server, [create], f"DROP DATABASE IF EXISTS {NO_ENCODING} WITH (FORCE)"):
         yield replace(server, database=NO_ENCODING)
-    finally:
-        with contextlib.suppress(NotAllowedError), _administering(server) as connection:  # when the server is gone
-            connection.execute(drop)
 
 
 @contextmanager
-def _administering(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """Connect to the server; raises NotAllowedError with the server's error."""
-    _check_embedded(server)
+def _made(server: PostgresServer, create: list[str], drop: str) -> Iterator[None]:
+    """Drop what a killed run has left, run statements that create it anew, and drop it at the end of the block."""
+    tables = tables_of(server)
+    for statement in (drop, *create):
+        tables.run(statement)
     try:
-        with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=10) as connection:
-            yield connection
-    except psycopg.Error as error:
-        raise NotAllowedError(" ".join(str(error).split())) from error
-
-
-def _check_embedded(server: PostgresServer | ClickHouseServer) -> None:
-    if server.process_id is None:
-        raise NotAllowedError("roles and databases are created on embedded servers only")
+        yield
+    finally:
+        with contextlib.suppress(ServerError):  # when the server is gone
+            tables.run(drop)

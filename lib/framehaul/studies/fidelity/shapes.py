@@ -25,9 +25,8 @@ LONE_SURROGATE = "\ud800"
 
 
 def _swapped(frame: Any) -> Any:
-    names, (first, second) = list(frame.columns), TEXTS
-    at = {first: second, second: first}
-    return frame[[at.get(name, name) for name in names]]
+    at = dict(zip(TEXTS, TEXTS[::-1], strict=True))
+    return frame[[at.get(name, name) for name in frame.columns]]
 
 
 def _both(polars: Shape, pandas: Shape) -> dict[str, Shape]:
@@ -96,6 +95,18 @@ def _then(change: Callable[[pa.Table], pa.Table]) -> Shape:
     return lambda content: [*content.slice(0, 2).to_batches(), *change(content.slice(2)).combine_chunks().to_batches()]
 
 
+def _second_as(name: str, kind: pa.DataType) -> Shape:
+    """Return a shape of two batches, of which the second has a column of another type."""
+    return _then(lambda content: _with_column(content, name, content.column(name).cast(kind)))
+
+
+def _as_int64(name: str) -> dict[str, Shape]:
+    frames = _both(
+        lambda frame: frame.with_columns(pl.col(name).cast(pl.Int64)), lambda frame: frame.astype({name: "int64"})
+    )
+    return frames | {"batches": _second_as(name, pa.int64())}
+
+
 def _pandas_filtered(frame: pd.DataFrame) -> pd.DataFrame:
     twice = pd.concat([frame, frame]).sort_values("id", ignore_index=True)
     return twice.loc[twice.index % 2 == 1]
@@ -106,11 +117,12 @@ def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_arrays([level, level], names=["outer", "inner"]), axis="index")
 
 
-def _in_chunks_filtered(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that were filtered from several chunks."""
+def _filtered(frame: pl.DataFrame, *, in_chunks: bool = False) -> pl.DataFrame:
+    """Return rows that were filtered from one chunk, or from several."""
     twice = pl.concat([frame, frame]).sort("id")
-    chunks = [twice[:3], twice[3:4], twice[4:]]
-    return pl.concat(chunks, rechunk=False).filter(pl.Series([True, False] * len(frame)))
+    if in_chunks:
+        twice = pl.concat([twice[:3], twice[3:4], twice[4:]], rechunk=False)
+    return twice.filter(pl.Series([True, False] * len(frame)))
 
 
 def _chunked(frame: Any) -> Any:
@@ -128,7 +140,6 @@ def _columns_of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_product([["of"], list(frame.columns)]), axis="columns")
 
 
-LARGE_LIST = pa.large_list(pa.int64())
 NESTED_COLUMNS = (
     Column("numbers", ColumnType.LIST),
     Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)),
@@ -157,12 +168,6 @@ def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _arrow_backed(frame: pd.DataFrame) -> pd.DataFrame:
-    content = pa.Table.from_pandas(frame, preserve_index=False)
-    backed: pd.DataFrame = content.to_pandas(types_mapper=pd.ArrowDtype)
-    return backed
-
-
 def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
     with_more = frame.assign(more=1)
     return with_more.set_axis(pd.Index([*frame.columns, LONE_SURROGATE], dtype=object), axis="columns")
@@ -172,15 +177,13 @@ NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
     "nested columns": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
     "nested columns, several chunks": _both(_chunked, _chunked)
     | {"batches": lambda content: _cut(content, 0, 0, 2, 3, len(content))},
-    "nested columns, filtered": _both(_in_chunks_filtered, _pandas_filtered),
+    "nested columns, filtered": _both(lambda frame: _filtered(frame, in_chunks=True), _pandas_filtered),
     "nested columns, a slice of more": _both(_slice_of_more, _slice_of_more),
     "nested columns, Python objects": {"pandas": lambda frame: frame.astype(object)},
     "nested columns, Arrow-backed": {"pandas": _nested_backed},
     "nested columns, nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
     "nested columns, lists of numpy": {"pandas": _lists_of_numpy},
-    "nested columns, long offsets": {
-        "batches": _then(lambda part: _with_column(part, "numbers", part.column("numbers").cast(LARGE_LIST)))
-    },
+    "nested columns, long offsets": {"batches": _second_as("numbers", pa.large_list(pa.int64()))},
 }
 """The shapes of frames with `NESTED_COLUMNS`."""
 SHAPES: dict[str, Mapping[str, Shape]] = {
@@ -192,11 +195,8 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
     "text laid out otherwise from batch to batch": {"batches": _texts_of_every_kind},
     "NULL in the last batch alone": {"batches": _nulls_last},
     "NULL without a type in the first batch": {"batches": _nulls_of_no_type},
-    "filtered": _both(
-        lambda frame: pl.concat([frame, frame]).sort("id").filter(pl.Series([True, False] * len(frame))),
-        _pandas_filtered,
-    ),
-    "filtered, in chunks": {"polars": _in_chunks_filtered},
+    "filtered": _both(_filtered, _pandas_filtered),
+    "filtered, in chunks": {"polars": lambda frame: _filtered(frame, in_chunks=True)},
     "categories for text": _both(
         lambda frame: frame.with_columns(pl.col(TEXTS).cast(pl.Categorical)),
         lambda frame: frame.astype(dict.fromkeys(TEXTS, "category")),
@@ -208,20 +208,16 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
     },
     "two columns in the other order": _both(_swapped, _swapped)
     | {"batches": _then(lambda content: content.select([*content.column_names[::-1]]))},
-    "wider integers": _both(
-        lambda frame: frame.with_columns(pl.col("id").cast(pl.Int64)), lambda frame: frame.astype({"id": "int64"})
-    )
-    | {"batches": _then(lambda content: _with_column(content, "id", content.column("id").cast(pa.int64())))},
-    "integers for floats": _both(
-        lambda frame: frame.with_columns(pl.col("ratio").cast(pl.Int64)), lambda frame: frame.astype({"ratio": "int64"})
-    )
-    | {"batches": _then(lambda content: _with_column(content, "ratio", content.column("ratio").cast(pa.int64())))},
+    "wider integers": _as_int64("id"),
+    "integers for floats": _as_int64("ratio"),
     "a lazy frame": {"polars": lambda frame: frame.lazy()},
     "a named index": {"pandas": lambda frame: frame.rename_axis("row")},
     "an index of two levels": {"pandas": _multi_indexed},
     "the key as index": {"pandas": lambda frame: frame.set_index("id")},
     "Python objects": {"pandas": lambda frame: frame.astype(object)},
-    "Arrow-backed": {"pandas": _arrow_backed},
+    "Arrow-backed": {
+        "pandas": lambda frame: pa.Table.from_pandas(frame, preserve_index=False).to_pandas(types_mapper=pd.ArrowDtype)
+    },
     "nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
 }
 """The shapes of frames that fit their table, by kind of frame."""
@@ -262,27 +258,24 @@ def unchecked_text(raw: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(plain), plain.buffers(), plain.null_count, plain.offset)
 
 
-def _trusting_polars(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.Series("value", values=unchecked_text(frame["value"].to_arrow())))
-
-
-def _trusting_pandas(frame: pd.DataFrame) -> pd.DataFrame:
-    text = unchecked_text(pa.array(frame["value"], pa.large_binary()))
-    return frame.assign(value=text.to_pandas())  # pandas takes Arrow's buffers as they are
-
-
-def _trusting_batches(content: pa.Table) -> list[pa.RecordBatch]:
-    text = unchecked_text(content.column("value").combine_chunks())
-    return in_batches(_with_column(content, "value", text))
-
-
 def _with_surrogates(frame: pd.DataFrame) -> pd.DataFrame:
     text = [value.decode(errors="surrogatepass") for value in frame["value"]]
     return frame.assign(value=pd.Series(text, frame.index, dtype=object))
 
 
 NOT_TEXT: dict[str, Mapping[str, Shape]] = {
-    "from a decoder that trusts": _both(_trusting_polars, _trusting_pandas) | {"batches": _trusting_batches},
+    "from a decoder that trusts": {
+        "polars": lambda frame: frame.with_columns(
+            pl.Series("value", values=unchecked_text(frame["value"].to_arrow()))
+        ),
+        # pandas takes Arrow's buffers as they are.
+        "pandas": lambda frame: frame.assign(
+            value=unchecked_text(pa.array(frame["value"], pa.large_binary())).to_pandas()
+        ),
+        "batches": lambda content: in_batches(
+            _with_column(content, "value", unchecked_text(content.column("value").combine_chunks()))
+        ),
+    },
     "as bytes": _both(_as_it_is, _as_it_is) | {"batches": in_batches},
 }
 """Shapes with bytes that are not UTF-8 in a column of text."""

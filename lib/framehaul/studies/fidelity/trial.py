@@ -8,10 +8,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,13 +28,14 @@ from framehaul.bench.trials import Trials, Tried
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, UnavailableError
-from framehaul.servers import Server, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
 from framehaul.studies.fidelity.losses import why
-from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
+from framehaul.studies.fidelity.places import hostile_session, without_encoding
 from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database
 
 type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
@@ -75,6 +77,12 @@ def applies(technique: Technique, case: Case) -> bool:
     return not case.shapes or technique.frame in case.shapes
 
 
+@cache
+def _holds(case: Case, kind: str) -> bool:
+    """Return whether a kind of frame can hold the values of a case; Arrow holds all values."""
+    return kind == "batches" or bool(case.shapes) or difference_of(case, case.frame(kind)) is None
+
+
 def expected(chosen: list[Technique]) -> int:
     """Return the largest possible number of cells."""
     return sum(1 + case.hostile for one in chosen for case in CASES if applies(one, case))
@@ -84,26 +92,26 @@ def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
 ) -> None:  # fmt: skip
-    """Try every technique with every case, and `hostile` cases in a hostile session too.
+    """Try every technique with every case, and `hostile` cases in a hostile session too, until `stop` is set.
 
     Cells of an interrupted run are not tried again. Raises ServerError if a server is gone, and ValueError if a table
     does not hold the values of a case that it should be able to hold.
     """
     stop = stop or threading.Event()
 
-    def try_all(techniques: list[Technique]) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(_ServerRun(both.of(techniques[0].database), techniques, cases, trials, stop).run())
+    def try_all(database: Database) -> None:
+        techniques = [technique for technique in chosen if technique.database == database]
+        directions = {technique.direction for technique in techniques}
+        some = [case for case in cases if directions & {*case.directions} and database in case.databases]
+        try:
+            asyncio.run(_try_all(both.of(database), techniques, some, trials, stop))
+        except BaseException:
+            stop.set()  # ends the trials on the other server
+            raise
 
-    by_server = [[technique for technique in chosen if technique.database == database] for database in BOTH]
     # Both servers at once: nothing is timed.
     with quiet_drivers(), _quiet_panics(), ThreadPoolExecutor(len(BOTH)) as pool:
-        running = [pool.submit(try_all, techniques) for techniques in by_server if techniques]
-        done, _ = wait(running, return_when=FIRST_EXCEPTION)
-        if any(future.exception() for future in done):
-            stop.set()
-        for future in sorted(running, key=lambda future: future not in done):
-            future.result()
+        list(pool.map(try_all, sorted({technique.database for technique in chosen})))
 
 
 @contextmanager
@@ -129,118 +137,96 @@ class _Place:
     cases: list[Case]
 
 
-class _ServerRun:
-    """The trials of all techniques of one database with all cases."""
-
-    def __init__(
-        self, server: Server, chosen: list[Technique], cases: tuple[Case, ...], trials: Trials[Cell],
-        stop: threading.Event,
-    ) -> None:  # fmt: skip
-        self._server, self._chosen, self._trials, self._stop = server, chosen, trials, stop
-        self._database = chosen[0].database
-        self._holds: dict[tuple[str, str], bool] = {}
-        """Whether a kind of frame can hold the values, by case and kind."""
-        directions = {technique.direction for technique in chosen}
-        self._cases = [case for case in cases if directions & set(case.directions) and self._database in case.databases]
-
-    async def run(self) -> None:
-        with ExitStack() as stack:
-            places = list(self._places(stack))
-            readers = [technique for technique in self._chosen if technique.direction == "read"]
-            for place in places if readers else []:
-                if place.session == DEFAULT:  # the hostile session reads the same tables
-                    self._load(place)
-            for technique in readers + [technique for technique in self._chosen if technique.direction == "write"]:
-                await self._try(technique, places)
-
-    def _places(self, stack: ExitStack) -> Iterator[_Place]:
-        """Yield the server, its hostile session and its database without encoding; closing the stack removes them."""
-        not_text = [case for case in self._cases if case.about == "not text" and "read" in case.directions]
-        if self._database != "postgres":  # only PostgreSQL validates text, except in a database without encoding
-            not_text = []
-        ordinary = [case for case in self._cases if case not in not_text]
-        default = _Place(DEFAULT, self._server, tables_of(self._server), ordinary)
-        stack.enter_context(default.tables.kept())
-        stack.callback(_drop, default)
-        yield default
-        hostile = [case for case in ordinary if case.hostile]
-        if hostile and (server := self._created(stack, hostile_session, "hostile session")):
-            yield _Place(HOSTILE, server, default.tables, hostile)
-        if not_text and (server := self._created(stack, without_encoding, "database without encoding")):
-            place = _Place(DEFAULT, server, tables_of(server), not_text)
-            stack.enter_context(place.tables.kept())
-            yield place
-
-    def _created(
-        self, stack: ExitStack, create: Callable[[Any], AbstractContextManager[Server]], what: str
-    ) -> Server | None:
-        """Return the server of a new session or database, or None and record the reason if it cannot be created."""
-        try:
-            return stack.enter_context(create(self._server))
-        except NotAllowedError as error:
-            self._trials.left_out[f"{self._database}: {what}"] = str(error)
-            return None
-
-    def _load(self, place: _Place) -> None:
-        """Fill the tables for reads with code that no technique uses, and check their content."""
-        for case in place.cases:
-            if "read" in case.directions and self._database in case.held_by:
-                place.tables.create(case.table)
-                place.tables.load(case.table, case.stored())
-                if wrong := difference_of(case, place.tables.content(case.table)):
-                    raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
-
-    def _applies(self, technique: Technique, case: Case) -> bool:
-        """Return whether to try a case: the kind of frame must be able to hold its values."""
-        if not applies(technique, case):
-            return False
-        if technique.direction == "read" or case.shapes or technique.frame == "batches":  # Arrow holds all values
-            return True
-        key = case.name, technique.frame
-        if key not in self._holds:
-            self._holds[key] = difference_of(case, case.frame(technique.frame)) is None
-        return self._holds[key]
-
-    async def _try(self, technique: Technique, places: list[_Place]) -> None:
-        """Try a technique with every case that an interrupted run has not recorded."""
+async def _try_all(
+    server: Server, techniques: list[Technique], cases: list[Case], trials: Trials[Cell], stop: threading.Event
+) -> None:
+    """Try all techniques of one database with all cases; reads come first, because writes replace the tables."""
+    database = techniques[0].database
+    with ExitStack() as stack:
+        places = list(_places(stack, database, server, cases, trials))
         for place in places:
-            left = [
-                (case, cell)
-                for case in place.cases
-                if self._applies(technique, case)
-                and not self._trials.finished(cell := Cell(**which(technique), case=case.name, session=place.session))
-            ]
-            if not left:
-                continue
-            with relayed(place.server, _EndingRelay) as (server, relay):
-                caller = _Caller(technique, server, relay, opens=place.server is self._server)
-                try:
-                    for case, cell in left:
-                        if self._stop.is_set():
-                            raise KeyboardInterrupt
-                        outcome, detail = await self._outcome(caller, case, place)
-                        reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
-                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
-                except UnavailableError as error:
-                    self._trials.skip(technique, str(error))
-                    return
-                finally:
-                    await caller.close()
+            if place.session == DEFAULT and "read" in {technique.direction for technique in techniques}:
+                _load(place, database)  # the hostile session reads the same tables
+        for technique in sorted(techniques, key=lambda one: one.direction):
+            await _try(technique, places, trials, stop)
 
-    async def _outcome(self, caller: _Caller, case: Case, place: _Place) -> tuple[Outcome, str]:
-        if caller.technique.direction == "read":
-            returned, error = await caller.call(case.table, *FEW_BYTES.get(caller.technique.key[1:], []))
-            return ("error", error) if error is not None else _read(case, returned)
-        place.tables.create(case.table)
-        if case.filled:
-            place.tables.load(*case.before)
-        _, error = await caller.call(case.table, case.frame(caller.technique.frame))
-        return _stored(case, place.tables, error)
+
+def _places(
+    stack: ExitStack, database: Database, server: Server, cases: list[Case], trials: Trials[Cell]
+) -> Iterator[_Place]:
+    """Yield the server, its hostile session and its database without encoding; closing the stack removes them."""
+    # Only PostgreSQL validates text, except in a database without encoding.
+    not_text = [case for case in cases if case.about == "not text" and "read" in case.directions]
+    ordinary = [case for case in cases if database == "clickhouse" or case not in not_text]
+    hostile = [case for case in ordinary if case.hostile]
+    default = _Place(DEFAULT, server, tables_of(server), ordinary)
+    stack.enter_context(default.tables.kept())
+    stack.callback(_drop, default)
+    yield default
+    if server.process_id is None:
+        trials.left_out[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
+        return
+    if hostile:
+        yield _Place(HOSTILE, stack.enter_context(hostile_session(server)), default.tables, hostile)
+    if not_text and isinstance(server, PostgresServer):
+        encodes_nothing = stack.enter_context(without_encoding(server))
+        place = _Place(DEFAULT, encodes_nothing, tables_of(encodes_nothing), not_text)
+        stack.enter_context(place.tables.kept())
+        yield place
+
+
+def _load(place: _Place, database: Database) -> None:
+    """Fill the tables for reads with code that no technique uses, and check their content."""
+    for case in place.cases:
+        if "read" in case.directions and database in case.held_by:
+            place.tables.create(case.table)
+            place.tables.load(case.table, case.stored())
+            if wrong := difference_of(case, place.tables.content(case.table)):
+                raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
 
 def _drop(place: _Place) -> None:
     for case in place.cases:
         place.tables.drop(case.table)
+
+
+async def _try(technique: Technique, places: list[_Place], trials: Trials[Cell], stop: threading.Event) -> None:
+    """Try a technique with every case that an interrupted run has not recorded."""
+    for place in places:
+        left = [
+            (case, cell)
+            for case in place.cases
+            if applies(technique, case)
+            and (technique.direction == "read" or _holds(case, technique.frame))
+            and not trials.finished(cell := Cell(**which(technique), case=case.name, session=place.session))
+        ]
+        if not left:
+            continue
+        with relayed(place.server, _EndingRelay) as (server, relay):
+            caller = _Caller(technique, server, relay, opens=place is places[0])
+            try:
+                for case, cell in left:
+                    if stop.is_set():
+                        return
+                    outcome, detail = await _outcome(caller, case, place)
+                    reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
+                    trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
+            except UnavailableError as error:
+                trials.skip(technique, str(error))
+                return
+            finally:
+                await caller.close()
+
+
+async def _outcome(caller: _Caller, case: Case, place: _Place) -> tuple[Outcome, str]:
+    if caller.technique.direction == "read":
+        returned, error = await caller.call(case.table, *FEW_BYTES.get(caller.technique.key[1:], []))
+        return ("error", error) if error is not None else _read(case, returned)
+    place.tables.create(case.table)
+    if case.filled:
+        place.tables.load(*case.before)
+    _, error = await caller.call(case.table, case.frame(caller.technique.frame))
+    return _stored(case, place.tables, error)
 
 
 def _read(case: Case, returned: object) -> tuple[Outcome, str]:
@@ -265,9 +251,8 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
         return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
     if case.filled and case.filled.numbers:
         content = content.sort(KEY.name).with_columns(pl.col(case.filled.column.name).sort())
-    if lost := difference_of(case, content) or case.unfit:
-        return "loss", lost
-    return "exact", ""
+    lost = difference_of(case, content) or case.unfit
+    return ("loss", lost) if lost else ("exact", "")
 
 
 class _EndingRelay(Relay):
@@ -295,30 +280,32 @@ class _EndingRelay(Relay):
             watching.cancel()
 
 
+@dataclass
 class _Caller:
     """A technique and its client, which is replaced after an error."""
 
-    def __init__(self, technique: Technique, server: Server, relay: _EndingRelay | None, *, opens: bool) -> None:
-        """`opens` means that every client can open, unless the server is gone."""
-        self.technique = technique
-        self._server, self._relay, self._opens = server, relay, opens
-        self._client: object = None
-        self._stack = AsyncExitStack()
+    technique: Technique
+    server: Server
+    relay: _EndingRelay | None
+    opens: bool
+    """Whether every client can open, unless the server is gone."""
+    _client: object = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def call(self, *arguments: object) -> tuple[Any, str | None]:
         """Return the technique's result, or its error as text; raises UnavailableError if it cannot run."""
         if self._client is None:
             try:
-                self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
+                self._client = await self._stack.enter_async_context(opened(self.technique, self.server))
             except Exception as error:
-                if self._opens or isinstance(error, UnavailableError):
+                if self.opens or isinstance(error, UnavailableError):
                     raise
                 return None, f"the client does not open: {describe(error)}"
-        with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:
+        with self.relay.patience() if self.relay else nullcontext(threading.Event()) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
-        if self._relay and raised is not None and raised.startswith("panic"):
+        if self.relay and raised is not None and raised.startswith("panic"):
             # After a panic within a COPY, asyncpg waits half a minute for the COPY to end before it closes.
-            self._relay.end_connections()
+            self.relay.end_connections()
         if raised is not None or silent.is_set():  # a silent connection was ended even if the call succeeded
             await self.close()
         if raised is not None and silent.is_set():

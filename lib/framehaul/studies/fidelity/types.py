@@ -15,65 +15,53 @@ from framehaul.techniques.registry import DATABASES
 PATH = ["database", "direction", "family", "frame", "origin"]
 PARTS = re.compile(r"(?:(?<=Enum8|Tuple)|(?<=Enum))\((?:[^()]|\([^()]*\))*\)")
 """The parameters in a type's name, which depend on the case."""
-CATEGORICAL = "categorical"
 OF_CATEGORIES = ("text: LowCardinality", "frame: categories for text")
 """The cases of text that is a dictionary in ClickHouse or in a frame."""
-
-
-def _named(case: Case) -> str:
-    """Return the name of the type that a case tests, or nothing if it does not test a single type."""
-    if case.name in OF_CATEGORIES:
-        return CATEGORICAL
-    column = case.columns[-1]
-    if case.about != "values" or [each.name for each in case.columns] != ["value"]:
-        return ""
-    if column.type is ColumnType.LIST:
-        return f"list of {column.element.type.name.lower().replace('_', ' ')}"
-    if column.type is ColumnType.NESTED_LIST and column.element.type is ColumnType.STRUCT:
-        return "list of structs"
-    return column.type.name.lower().replace("_", " ")
-
-
-_TYPES: dict[str, Types] = {}
-"""The types that cases test, with the parameters of the first case, in the order of `ColumnType`."""
-for _kind in ColumnType:
-    for _case in CASES:
-        if _case.columns[-1].type is _kind and _named(_case):
-            _TYPES.setdefault(_named(_case), _case.columns[-1].types)
-_TYPES[CATEGORICAL] = replace(
+CATEGORICAL = replace(
     ColumnType.TEXT.value, polars=pl.Categorical(), postgres_form="text", clickhouse_form="LowCardinality(String)"
 )
+
+
+def _tested(case: Case) -> tuple[str, Types]:
+    """Return the name of the type that a case tests, empty if it does not test a single type, and the type."""
+    column = case.columns[-1]
+    if case.name in OF_CATEGORIES:
+        return "categorical", CATEGORICAL
+    if case.about != "values" or [each.name for each in case.columns] != ["value"]:
+        return "", column.types
+    name = column.type.name
+    if column.type is ColumnType.LIST:
+        name = f"list of {column.element.type.name}"
+    elif column.type is ColumnType.NESTED_LIST and column.element.type is ColumnType.STRUCT:
+        name = "list of structs"
+    return name.lower().replace("_", " "), column.types
+
+
+_KINDS = [*ColumnType]
+_TESTED = [(case, *_tested(case)) for case in sorted(CASES, key=lambda case: _KINDS.index(case.columns[-1].type))]
 TYPES = pl.DataFrame(
     [
         (
-            name, each.postgres_form or each.postgres, each.clickhouse_form or PARTS.sub("(...)", each.clickhouse),
-            re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(each.polars))),
+            name, types.postgres_form or types.postgres, types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
+            re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(types.polars))),
         )
-        for name, each in _TYPES.items()
+        for _, name, types in _TESTED if name
     ],
     schema=["type", "postgres", "clickhouse", "polars"],
     orient="row",
-)  # fmt: skip
-"""The name of each type on each server and in Polars."""
-
-
-def _has_form(case: Case, database: str) -> bool:
-    """Return whether a database stores the case's type as another type."""
-    types = _TYPES[CATEGORICAL] if _named(case) == CATEGORICAL else case.columns[-1].types
-    return bool(types.postgres_form if database == "postgres" else types.clickhouse_form)
-
-
+).unique("type", keep="first", maintain_order=True)  # fmt: skip
+"""The name of each type on each server and in Polars, with the parameters of its first case."""
 _TYPE_OF = pl.DataFrame(
     [
-        (case.name, _named(case), database, database in case.held_by, _has_form(case, database))
-        for case in CASES
-        if _named(case) and case.held_by
+        (case.name, name, database, database in case.held_by, bool(getattr(types, f"{database}_form")))
+        for case, name, types in _TESTED if name and case.held_by
         for database in DATABASES
     ],
     schema=["case", "type", "database", "holds", "has_form"],
     orient="row",
 )  # fmt: skip
-"""The type of each case, without cases of values that no database can hold."""
+"""The type of each case, and whether a database holds the values and stores another type instead; without cases of
+values that no database can hold."""
 
 
 def carried(cells: pl.DataFrame, by: Sequence[str] = PATH) -> pl.DataFrame:

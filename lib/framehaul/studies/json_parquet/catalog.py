@@ -7,11 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
+from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
-from framehaul.studies import buildings
+from framehaul.studies.buildings import TABLE
 from framehaul.studies.drivers.catalog import Command, build, find_tool, version_output
 
 CODECS = ("snappy", "zstd")
@@ -23,22 +22,21 @@ JSON2PARQUET_VERSION = "0.26.1"
 class Converter:
     """A converter, its label in tables and charts, and the command that starts its process.
 
-    A Python library gets source, target, codec and a file of a few lines, which `json_lines` reads. A `program` gets
-    codec, source and target, and its whole process is timed.
+    The arguments of the process are `--compression CODEC SOURCE TARGET`. It prints what the conversion took, as
+    `json_lines` does, or nothing: then the whole process is timed.
     """
 
     name: str
     label: str
     command: Command
-    program: bool = False
 
 
 def json2parquet(settings: Settings) -> list[str]:
     """Return the command of json2parquet with the types of the table; raises UnavailableError if it is not built."""
     program = json2parquet_program(settings)
-    types = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "Utf8"}
+    types = {ColumnType.INT32: "Int32", ColumnType.DATE: "Date32", ColumnType.TEXT: "Utf8"}
     usual = {"nullable": True, "dict_id": 0, "dict_is_ordered": False, "metadata": {}}
-    fields = [{"name": field.name, "data_type": types[field.type], **usual} for field in buildings.SCHEMA]
+    fields = [{"name": column.name, "data_type": types[column.type], **usual} for column in TABLE.columns]
     schema = settings.tools_dir / "buildings.json"
     schema.write_text(json.dumps({"fields": fields, "metadata": {}}))  # the format of Rust's Arrow
     return [str(program), "--schema-file", str(schema)]
@@ -51,10 +49,8 @@ def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     if version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]:
         return program
     if not patient:
-        raise UnavailableError(
-            f"there is no json2parquet {JSON2PARQUET_VERSION}. make tools builds it, in about 5 minutes, with cargo "
-            "(https://rustup.rs)"
-        )
+        remedy = "make tools builds it, in about 5 minutes, with cargo (https://rustup.rs)"
+        raise UnavailableError(f"there is no json2parquet {JSON2PARQUET_VERSION}. {remedy}")
     find_tool("cargo", "Rust: install it (https://rustup.rs)")
     target.mkdir(parents=True, exist_ok=True)
     install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
@@ -75,5 +71,5 @@ CONVERTERS = (
     _python("duckdb", "DuckDB"),
     _python("fastparquet", "fastparquet, pandas"),
     _python("awkward", "Awkward Array"),
-    Converter("json2parquet", "json2parquet, Rust", json2parquet, program=True),
+    Converter("json2parquet", "json2parquet, Rust", json2parquet),
 )

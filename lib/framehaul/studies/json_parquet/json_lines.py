@@ -1,7 +1,8 @@
 """Conversions of JSON lines of buildings to Parquet, and the process that measures one.
 
-`python json_lines.py NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first, then the source. It imports only
-the library NAME, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
+`python json_lines.py NAME --compression CODEC SOURCE TARGET` imports only the library NAME. It converts the file
+FEW_LINES next to SOURCE first, then SOURCE, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of
+the second conversion.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from framehaul.bench import meter
-from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
-from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
+from framehaul.data.schema import ColumnType, quote_clickhouse_text, quote_postgres_text
+from framehaul.studies.buildings import DUCKDB_TYPES, SCHEMA, TABLE
 
-DATES = [field.name for field in SCHEMA if field.type == pa.date32()]
-INTEGERS = [field.name for field in SCHEMA if field.type == pa.int32()]
+FEW_LINES = "few.jsonl"
+DATES, INTEGERS = TABLE.columns_of(ColumnType.DATE), TABLE.columns_of(ColumnType.INT32)
 
 
 @cache
@@ -34,7 +35,7 @@ def _clickhouse_engine() -> Any:
 def clickhouse(source: Path, target: Path, codec: str) -> None:
     """Convert with chDB, the engine of ClickHouse as a library."""
     _clickhouse_engine().query(
-        f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{CLICKHOUSE_COLUMNS}') "
+        f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{TABLE.clickhouse_structure}') "
         f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
         f"SETTINGS output_format_parquet_compression_method = '{codec}'"
     )
@@ -55,19 +56,16 @@ def polars(source: Path, target: Path, codec: Any) -> None:
     """Convert with Polars, as a stream."""
     import polars as pl
 
-    types = {pa.int32(): pl.Int32, pa.date32(): pl.Date, pa.string(): pl.String}
-    schema = {field.name: types[field.type] for field in SCHEMA}
-    pl.scan_ndjson(source, schema=schema).sink_parquet(target, compression=codec)
+    pl.scan_ndjson(source, schema=TABLE.polars_schema).sink_parquet(target, compression=codec)
 
 
 def duckdb(source: Path, target: Path, codec: str) -> None:
     """Convert with DuckDB, which keeps the order of rows by default."""
     import duckdb
 
-    columns = ", ".join(f"{field.name}: '{DUCKDB_TYPES[field.type]}'" for field in SCHEMA)
+    options = f"format = 'newline_delimited', columns = {DUCKDB_TYPES}"
     duckdb.execute(
-        f"COPY (FROM read_json({quote_postgres_text(str(source))}, "
-        f"format = 'newline_delimited', columns = {{{columns}}})) "
+        f"COPY (FROM read_json({quote_postgres_text(str(source))}, {options})) "
         f"TO {quote_postgres_text(str(target))} (FORMAT parquet, COMPRESSION {codec})"
     )
 
@@ -99,15 +97,14 @@ CONVERSIONS = {convert.__name__: convert for convert in (clickhouse, pyarrow, po
 
 def main() -> None:
     """Convert the few lines, then all of them, and print the cost of the second conversion."""
-    name, source, target, codec, few_lines = sys.argv[1:]
-    convert, few = CONVERSIONS[name], Path(f"{target}.few")
-    convert(Path(few_lines), few, codec)  # the clock excludes imports and starting threads
-    few.unlink()
+    name, _, codec, *paths = sys.argv[1:]
+    convert, (source, target) = CONVERSIONS[name], map(Path, paths)
+    convert(source.with_name(FEW_LINES), target, codec)  # the clock excludes imports and starting threads
+    target.unlink()
     resident = meter.reset_peak_rss()
     cpu_before, start = time.process_time(), time.perf_counter()
-    convert(Path(source), Path(target), codec)
-    seconds, cpu_after = time.perf_counter() - start, time.process_time()
-    taken = {"seconds": seconds, "client_cpu_s": cpu_after - cpu_before}
+    convert(source, target, codec)
+    taken = {"seconds": time.perf_counter() - start, "client_cpu_s": time.process_time() - cpu_before}
     print(json.dumps(taken | {"peak_rss_bytes": meter.peak_rss_growth(resident)}))
 
 

@@ -6,10 +6,8 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,13 +19,15 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.passes import Pass, columns_of, last_line
+from framehaul.bench.passes import Pass, columns_of
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.errors import WrongResultError
 from framehaul.settings import PROJECT
 from framehaul.studies import buildings
+from framehaul.studies.drivers.catalog import output_of
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
+from framehaul.studies.json_parquet.json_lines import FEW_LINES
 from framehaul.studies.registry import JSON_PARQUET
 
 FEW_ROWS = 10
@@ -71,103 +71,66 @@ class Conversion:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Files:
-    """The lines to convert, the first few of them, and the table that must result."""
-
-    directory: Path
-    lines: Path
-    few_lines: Path
-    expected: pa.Table
-
-
 @recording.study(JSON_PARQUET.notebook, Conversion)
 def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS) -> None:
-    """Measure every converter with every codec.
-
-    Raises ValueError for a parameter out of range, ResultsError if the results cannot be written.
-    """
+    """Measure every converter with every codec and return one row per pass."""
     check(ROWS=(rows, 1))
-    schedule = Rounds(rounds, warmup, seed)
+    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
     terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
     tasks = [*product(converters, CODECS)]
     with (
-        written(rows, seed) as files,
+        tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name,
         recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
     ):
         this_run.expect(len(tasks) * (warmup + rounds))
+        home = Path(name).resolve()
+        lines = written(content, home)
 
         def row(task: tuple[Converter, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
             labels = task[0].name, task[0].label, task[1]
             return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
         def convert(task: tuple[Converter, str], _: int) -> dict[str, Any]:
-            return measured(*task, task[0].command(this_run.settings), files)
+            return measured(task[0].command(this_run.settings), task[1], lines, content)
 
-        def name(task: tuple[Converter, str]) -> str:
+        def title(task: tuple[Converter, str]) -> str:
             return f"{task[0].name} {task[1]}"
 
-        def work(stop: threading.Event) -> None:
-            this_run.in_rounds(tasks, schedule, convert, row, name, stop=stop, home=files.directory)
-
-        interruptible(work)
-        json_bytes, right = files.lines.stat().st_size, this_run.so_far().filter(status="ok")
-        this_run.metadata |= {
-            "json_bytes": json_bytes,
-            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, "
-            f"seed {seed}",
-            "toolchains": {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {},
-        }
+        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, title, stop=stop, home=home))
+        json_bytes, right = lines.stat().st_size, this_run.so_far().filter(status="ok")
+        what = f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up"
+        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {}
+        this_run.metadata |= {"json_bytes": json_bytes, "what": f"{what}, seed {seed}", "toolchains": toolchains}
 
 
-@contextmanager
-def written(rows: int, seed: int) -> Iterator[Files]:
-    """Write the table as JSON lines to a temporary directory, which is removed at the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
-        directory, expected = Path(name).resolve(), buildings.table(rows, seed)
-        files = Files(directory, directory / "lines.jsonl", directory / "few.jsonl", expected)
-        frame = pl.DataFrame(expected)
-        frame.write_ndjson(files.lines)
-        frame.head(FEW_ROWS).write_ndjson(files.few_lines)
-        yield files
+def written(content: pa.Table, directory: Path) -> Path:
+    """Write the table as JSON lines, and the first few lines to another file, and return the path of the lines."""
+    lines, frame = directory / "lines.jsonl", pl.DataFrame(content)
+    frame.write_ndjson(lines)
+    frame.head(FEW_ROWS).write_ndjson(directory / FEW_LINES)
+    return lines
 
 
-def measured(converter: Converter, codec: str, command: list[str], files: Files) -> dict[str, Any]:
+def measured(command: list[str], codec: str, lines: Path, expected: pa.Table) -> dict[str, Any]:
     """Convert all lines in a new process, compare the result, and return the figures of the pass.
 
-    A Python library prints the cost of its conversion; a program is timed from its start to its end. Raises
+    A Python library prints the cost of its conversion; json2parquet is timed from its start to its end. Raises
     WrongResultError if the converter fails, takes too long or writes a wrong file.
     """
-    target = files.directory / "out.parquet"
-    paths, rows = [str(files.lines), str(target)], files.expected.num_rows
-    if converter.program:
-        command = [*command, "--compression", codec, *paths]
-    else:
-        command = [*command, *paths, codec, str(files.few_lines)]
-    patience = START_SECONDS + rows / SLOWEST_ROWS_PER_S
+    target, rows = lines.with_name("out.parquet"), expected.num_rows
+    command, patience = [*command, "--compression", codec, str(lines), str(target)], rows / SLOWEST_ROWS_PER_S
+    environment = os.environ | {"TMPDIR": str(lines.parent)}  # chDB writes temporary files
     before, start = children_cpu_s(), time.perf_counter()
     try:
-        done = subprocess.run(
-            command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
-            env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
-        )  # fmt: skip
-        seconds, cpu = time.perf_counter() - start, children_cpu_s() - before
-        taken: dict[str, Any] = {"seconds": seconds, "client_cpu_s": cpu}
-        if done.returncode:
-            silent = f"it ended with status {done.returncode} without a word"
-            raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
-        if not converter.program:
-            taken = json.loads(done.stdout.splitlines()[-1])
-        wrong, types, row_order = difference(target, files.expected, codec)
+        printed = output_of(command, START_SECONDS + patience, cwd=PROJECT, stdin=subprocess.DEVNULL, env=environment)
+        taken: dict[str, Any] = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
+        if printed:
+            taken = json.loads(printed.splitlines()[-1])
+        wrong, types, row_order = difference(target, expected, codec)
         if wrong:
             raise WrongResultError(wrong)
         taken |= {"rows_per_s": rows / taken["seconds"], "types": types, "row_order": row_order}
-        metadata = pq.read_metadata(target)
-        return taken | {"output_bytes": target.stat().st_size, "row_groups": metadata.num_row_groups}
-    except subprocess.TimeoutExpired:
-        raise WrongResultError(f"it did not end within {patience:.0f} s") from None
-    except (IndexError, json.JSONDecodeError):
-        raise WrongResultError("it did not print what the conversion took") from None
+        return taken | {"output_bytes": target.stat().st_size, "row_groups": pq.read_metadata(target).num_row_groups}
     finally:
         target.unlink(missing_ok=True)
 
@@ -177,8 +140,6 @@ def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, 
 
     Another type with the same values is no error, such as a date as text or a wider integer.
     """
-    if not path.exists():
-        return "no file was written", "", ""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata, received = file.metadata, file.read()

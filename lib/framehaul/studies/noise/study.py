@@ -72,21 +72,20 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     schedule = Rounds(rounds, warmup, seed)
     with recording.with_servers(NOISE, Result, schedule, rows=rows) as (this_run, both):
         content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
+        compared = [named(*path, name) for path, names in COMPARED.items() for name in names]
+        of = {task: (one, variant) for one in compared for variant, task in variants(one).items()}
+        cold = PassOptions(cold={task.key for task, (_, variant) in of.items() if variant == COLD})
+
+        def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
+            one, variant = of[task]
+            passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
+            kept: dict[str, Any] = {field.name: passed.get(field.name) for field in fields(Result)}
+            return Result(**kept | {"variant": variant})
 
         def work(stop: threading.Event) -> None:
-            for (database, direction), names in COMPARED.items():
-                compared = [named(database, direction, name) for name in names]
-                tasks = {task.key: (one, variant, task) for one in compared for variant, task in variants(one).items()}
-
-                def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
-                    one, variant, _ = tasks[task.key]  # noqa: B023  it is called before the next direction begins
-                    passed = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
-                    kept = {field.name: passed[field.name] for field in fields(Result) if field.name in passed}
-                    return Result(variant=variant, **kept)
-
+            for path in COMPARED:
+                tasks, log = [task for task in of if task.key[:2] == path], this_run.log(row, stop)
                 this_run.expect(1 + len(tasks) * (warmup + rounds))
-                cold = PassOptions(cold={key for key, (_, variant, _) in tasks.items() if variant == COLD})
-                every, log = [task for *_, task in tasks.values()], this_run.log(row, stop)
-                measure.run(every, both.of(database), ANALYTICS_METRICS, content, schedule, log, cold)
+                measure.run(tasks, both.of(path[0]), ANALYTICS_METRICS, content, schedule, log, cold)
 
         interruptible(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterable, Iterator
@@ -24,14 +25,18 @@ KINDS = (
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 TEXT_SUFFIXES, PACKED_SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": ","}, {".gz": "gzip", ".zst": "zstd"}
 JSON_SUFFIXES = {".jsonl", ".ndjson"}
-CSV_TYPES = (
-    pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"),
-)  # fmt: skip
+OTHER_TYPES = [pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 """The types of a CSV column: the first one that holds all of its fields, else text."""
 MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan"])
 """Fields that are NULL among numbers, dates and booleans; in text only an empty field is NULL."""
-LONG_INTEGER = r"^\s*[+-]?[0-9]{16,}\s*$"
-"""Integers that a float may round: one of fewer digits is exact."""
+NUMBER = r"^(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)[.][0-9]+)$"
+"""Numbers without a leading zero, a plus sign or an exponent: the others are often codes, as `01234` or `1E10`."""
+EXPONENT = "^-?[0-9](?:[.][0-9]+)?e[-+][0-9]{2,3}$"
+"""Numbers with an exponent as Python, pandas and Polars write them."""
+FLOAT_DIGITS = 15
+"""A float keeps any number of so many digits."""
+MOST_DIGITS = 38
+"""The digits of Arrow's decimals of 128 bits."""
 MOST_CSV_COLUMNS = 10_000
 """pyarrow uses 8 KiB of memory for each column of a CSV, and a damaged file may have a long header."""
 READ_BYTES = 1 << 24
@@ -51,70 +56,66 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     Raises FrameError for a file of another kind, without rows, or too large for memory. Its message has the file's name
     without its directory, because notebooks are published.
     """
-    if not path.is_file():
-        raise FrameError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     try:
-        content, notes = _read(path, rows)
-        undamaged(content)
-    except FrameError:
-        raise
+        return _read(path, rows)
+    except FrameError as error:
+        raise FrameError(f"{path.name} {error}") from error
     except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
         message = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
         raise FrameError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
-    if not content.num_rows:
-        raise FrameError(f"{path.name} holds no rows: there is nothing to measure")
-    # A column of NULLs or of runs has many rows and few bytes.
-    without_bytes = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
-    _check_memory(path, content.nbytes + content.num_rows * NULL_BYTES * without_bytes, rows)
-    return content, notes
 
 
 def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
+    if not path.is_file():
+        raise FrameError(f"is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
+    content, notes = _content(path, rows)
+    undamaged(content)
+    if not content.num_rows:
+        raise FrameError("holds no rows: there is nothing to measure")
+    # A column of NULLs or of runs has many rows and few bytes.
+    without_bytes = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
+    _check_memory(content.nbytes + content.num_rows * NULL_BYTES * without_bytes)
+    return content, notes
+
+
+def _content(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     *_, before, last = ("", "", *map(str.lower, path.suffixes))
     packed = PACKED_SUFFIXES.get(last)
     suffix = before if packed else last
     with path.open("rb") as plain_file:
         start = plain_file.read(8)
     if not rows:
-        _check_memory(path, path.stat().st_size * (UNPACKED if packed else 1), rows)
+        _check_memory(path.stat().st_size * (UNPACKED if packed else 1))
     if start.startswith(PARQUET):
-        return _parquet(path, rows), []
+        # INT96 counts nanoseconds, of which 64 bits reach to 2262 only: others would wrap around without a word.
+        with pq.ParquetFile(str(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as parquet:
+            batches = parquet.iter_batches(batch_size=min(rows or BATCH_ROWS, BATCH_ROWS))
+            return _first(batches, parquet.schema_arrow, rows), []
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         with pa.OSFile(str(path)) as file:  # Python's own would allocate whatever length a damaged message gives
             if start.startswith(ARROW_STREAM):
                 stream = pa.ipc.open_stream(file)
-                return _first(path, stream, stream.schema, rows), []
+                return _first(stream, stream.schema, rows), []
             of = pa.ipc.open_file(file)
-            return _first(path, map(of.get_batch, range(of.num_record_batches)), of.schema, rows), []
+            return _first(map(of.get_batch, range(of.num_record_batches)), of.schema, rows), []
     if suffix in TEXT_SUFFIXES:
         return _csv(path, packed, TEXT_SUFFIXES[suffix], rows)
     if suffix in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
-    raise FrameError(f"{path.name} is none of the files that are read here: {KINDS}")
+    raise FrameError(f"is none of the files that are read here: {KINDS}")
 
 
-def _first(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> pa.Table:
+def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> pa.Table:
     """Return the first `rows` rows of record batches, or all for 0; raises FrameError when memory is too small."""
     found, size, missing = list[pa.RecordBatch](), 0, rows
     for batch in batches:
         found.append(batch.slice(0, missing) if rows else batch)
         size += found[-1].nbytes
-        _check_memory(path, size, rows)
+        _check_memory(size)
         missing -= found[-1].num_rows
         if rows and not missing:
             break
     return pa.Table.from_batches(found, schema)
-
-
-def _parquet(path: Path, rows: int) -> pa.Table:
-    # INT96 counts nanoseconds, of which 64 bits reach to 2262 only: others would wrap around without a word.
-    with pq.ParquetFile(str(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as parquet:
-        if rows:
-            batches = parquet.iter_batches(batch_size=min(rows, BATCH_ROWS))
-            return _first(path, batches, parquet.schema_arrow, rows)
-        groups = range(parquet.num_row_groups)
-        _check_memory(path, sum(parquet.metadata.row_group(at).total_byte_size for at in groups), rows)
-        return parquet.read()
 
 
 def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.Table, list[str]]:
@@ -122,7 +123,7 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         header = next(csv.reader(lines, delimiter=delimiter), [])
     if len(header) > MOST_CSV_COLUMNS:
-        raise FrameError(f"{path.name} has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
+        raise FrameError(f"has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -130,30 +131,61 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with pa.input_stream(str(path), compression=packed) as stream:
         reader = pa.csv.open_csv(stream, pa.csv.ReadOptions(block_size=READ_BYTES), parse, convert)
-        texts = _first(path, reader, reader.schema, rows)
+        texts = _first(reader, reader.schema, rows)
     of = f"the first {rows:,} rows" if rows else "the whole file"
-    return pa.Table.from_arrays([*map(_typed, texts.columns)], texts.column_names), [
+    names, columns = texts.column_names, [*map(_typed, texts.columns)]
+    decided = [(name, first) for name, (_, first) in zip(names, columns, strict=True) if first is not None]
+    return pa.Table.from_arrays([values for values, _ in columns], names), [
         f"A CSV has no types: they are inferred from {of}. A field with nothing in it is NULL, and among numbers, "
-        "dates and booleans so are `NA`, `NULL`, `NaN` and the like. Where `007` is text, give Parquet."
+        "dates and booleans so are `NA`, `NULL`, `NaN` and the like.",
+        *[f"`{name}` stays text: as a number, `{first}` would be written otherwise" for name, first in decided],
     ]
 
 
-def _typed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a CSV column in the type that holds all fields; integers that a float would round stay text."""
+def _typed(texts: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str | None]:
+    """Return a CSV column in a type whose values are written as its fields are, else as text.
+
+    A fraction may have more zeros at its end; a number that a float would change is a decimal. The second result is the
+    first field that kept a column of numbers text.
+    """
     present = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
-    for kind in CSV_TYPES if present.null_count < len(texts) else ():
-        try:
-            values = present.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-        if not pa.types.is_floating(kind) or not pc.any(pc.match_substring_regex(present, LONG_INTEGER)).as_py():
-            return values
-    return texts
+    written = present.drop_null()
+    if not len(written):
+        return texts, None
+    plain = pc.match_substring_regex(written, NUMBER)
+    others = written.filter(pc.invert(plain))
+    kinds = list[pa.DataType]()
+    exponents = pc.all(pc.match_substring_regex(others, EXPONENT), min_count=0).as_py()
+    if exponents and all(map(_is_as_written, others.to_pylist())):
+        digits = pc.replace_substring_regex(written, "[^0-9]", "")
+        long = written.filter(pc.greater(pc.utf8_length(digits), FLOAT_DIGITS))
+        whole, fraction = (
+            pc.max(pc.utf8_length(pc.replace_substring_regex(written, part, ""))).as_py() or 0
+            for part in (r"-|[.].*", "^[^.]*[.]?")
+        )
+        as_float = all(map(_is_as_written, long.to_pylist()))
+        exact = [pa.decimal128(whole + fraction, fraction)] if not others and whole + fraction <= MOST_DIGITS else []
+        kinds = [pa.int64(), *([pa.float64()] if as_float else exact)]
+    elif not pc.any(plain, min_count=0).as_py():
+        kinds = OTHER_TYPES
+    for kind in kinds:
+        with contextlib.suppress(pa.ArrowInvalid):
+            return present.cast(kind), None
+    with contextlib.suppress(pa.ArrowInvalid):
+        written.cast(pa.float64())
+        return texts, next(iter(others.to_pylist()), None)
+    return texts, None
+
+
+def _is_as_written(number: str) -> bool:
+    """Return whether a float that is read from this text is written as this text, but for zeros at its end."""
+    short = number.rstrip("0").rstrip(".") if "." in number and "e" not in number else number
+    return repr(float(number)).removesuffix(".0") == short
 
 
 def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, list[str]]:
     with pa.input_stream(str(path), compression=packed) as stream:
-        content = table_of_lines(_lines(path, io.BufferedReader(stream), rows))
+        content = table_of_lines(_lines(io.BufferedReader(stream), rows))
     nested = [field.name for field in content.schema if isinstance(field.type, pa.JsonType)]
     return content, [
         f"JSON lines have no types but JSON's: a column's follows from {'the first rows' if rows else 'all rows'}. A "
@@ -165,13 +197,13 @@ def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, li
     ]
 
 
-def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
+def _lines(stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
     """Yield lines until `rows` of them are not blank; raises FrameError when memory is too small."""
     size = checked = count = 0
     for line in stream:
         size += len(line)
         if size > checked:
-            _check_memory(path, size, rows)
+            _check_memory(size)
             checked = size + READ_BYTES
         yield line
         count += bool(line.strip())
@@ -179,12 +211,11 @@ def _lines(path: Path, stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
             return
 
 
-def _check_memory(path: Path, size: int, rows: int) -> None:
+def _check_memory(size: int) -> None:
     """Raise FrameError when memory cannot hold a frame of this many bytes and its copies."""
     available = psutil.virtual_memory().available
     if size * COPIES > available:
         raise FrameError(
-            f"{path.name} takes at least {size / 2**30:.1f} GiB as a frame, {COPIES} times that while it is moved, and "
-            f"{available / 2**30:.1f} GiB of memory are free: give {'a smaller ' if rows else ''}ROWS, and the first "
-            "rows are taken"
+            f"takes at least {size / 2**30:.1f} GiB as a frame, {COPIES} times that while it is moved, and "
+            f"{available / 2**30:.1f} GiB of memory are free: give ROWS, or fewer of them, and the first rows are taken"
         )

@@ -18,8 +18,7 @@ MOST_FIELDS = 10_000
 FRACTION = re.compile(r'"\\u0000([^"]+)"')
 """A number with a fraction in a document, marked by a NUL so that it keeps all its digits."""
 DECODER = json.JSONDecoder(object_pairs_hook=each_key_once, parse_float="\0{}".format, parse_constant=no_number)
-INTEGERS = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
-"""The types of integers: the first one that holds all of them."""
+ONE_KIND = ({"boolean"}, {"text"}, {"integer"}, {"fraction"}, {"integer", "fraction"})
 
 
 def table_of_lines(lines: Iterable[bytes]) -> pa.Table:
@@ -71,31 +70,25 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _array(values: list[Any]) -> pa.Array:
     """Return the column; raises ArrowException, ValueError or OverflowError for scalars without a common type."""
-    if any(type(value) in (dict, list) for value in values):
-        flat = [one for value in values if type(value) is list for one in value]
-        if all(type(value) is list for value in values) and {*map(_kind, flat)} - {"NULL"} in ONE_KIND:
+    present = [value for value in values if value is not None]
+    kinds = {_kind(value): value for value in reversed(present)}
+    if kinds.keys() & {"object", "list"}:
+        inside = {_kind(one) for value in present if type(value) is list for one in value}
+        if kinds.keys() == {"list"} and len(present) == len(values) and inside - {"NULL"} in ONE_KIND:
             try:
                 return pa.array([[*map(_number, value)] for value in values])
             except (pa.ArrowException, OverflowError):
                 pass  # integers past 63 bits, or that a float would round
-        written = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-        return pa.ExtensionArray.from_storage(
-            pa.json_(), pa.array([one and FRACTION.sub(r"\1", one) for one in written], pa.string())
-        )
-    kinds = {_kind(value): value for value in reversed(values) if value is not None}
+        texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+        written = pa.array([text and FRACTION.sub(r"\1", text) for text in texts], pa.string())
+        return pa.ExtensionArray.from_storage(pa.json_(), written)
     if kinds.keys() == {"integer"}:
-        for kind in INTEGERS[:-1]:
-            try:
-                return pa.array(values, kind)
-            except OverflowError:
-                continue
-        return pa.array(values, INTEGERS[-1])
+        least, most = min(present), max(present)
+        wide = pa.uint64() if least >= 0 and most < 2**64 else pa.decimal128(38, 0)
+        return pa.array(values, pa.int64() if least >= -(2**63) and most < 2**63 else wide)
     if kinds and kinds.keys() not in ONE_KIND:
         raise ValueError(" beside ".join(f"{value!r:.40}".replace("\\x00", "") for value in kinds.values()))
     return pa.array([*map(_number, values)])
-
-
-ONE_KIND = ({"boolean"}, {"text"}, {"integer"}, {"fraction"}, {"integer", "fraction"})
 
 
 def _kind(value: Any) -> str:

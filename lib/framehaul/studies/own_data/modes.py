@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from framehaul.data.schema import FLOATS, Table
-from framehaul.errors import SettingsError, UnavailableError
-from framehaul.studies.upsert.found import KEPT
+from framehaul.api.choice import MODES
+from framehaul.bench.measure import ExistingRows
+from framehaul.data.schema import Table
+from framehaul.errors import UnavailableError
+from framehaul.servers import Server
+from framehaul.studies.upsert.places import as_read
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import named
-from framehaul.techniques.replacing import making_room, replacing
+from framehaul.techniques.replacing import replacing
+from framehaul.techniques.upsert.rows import target
 
-APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
-
-
-def check_mode(mode: str, key: str) -> None:
-    """Raise SettingsError for an unknown mode, or for an upsert without a key."""
-    if mode not in MODES:
-        raise SettingsError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
-    if mode == UPSERT and not key.strip():
-        raise SettingsError("MODE='upsert' finds rows by their key, and there is none: give its columns, KEY='a b'")
-
-
-def check_key(table: Table, mode: str) -> None:
-    """Raise SettingsError for a key with floats, by which an upsert does not find rows."""
-    for column in table.columns if mode == UPSERT else ():
-        if column.name in table.key and column.type in FLOATS:
-            raise SettingsError(
-                f"KEY={' '.join(table.key)!r}: column {column.name} is a float, and NaN equals itself on some servers "
-                "only: leave it out, or cast it to a decimal or to text"
-            )
+APPEND, REPLACE, UPSERT = MODES
+THERE_ROWS = 1_000
+"""The maximum of rows that are in the table before a write that replaces them."""
+KEPT = 10
+"""One in ten rows of a frame is in the table before an upsert and stays unchanged."""
 
 
 def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
@@ -43,24 +35,38 @@ def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
         return [one for one in moving if one.contract is None or one.contract.kind == "append"]
     if mode == UPSERT:
         return upserts(writing[0].database)
-    return [replacing(one) for one in writing if _can_replace(one)]
+    replacements = list[Technique]()
+    for one in writing:
+        with contextlib.suppress(UnavailableError):  # its write is not one transaction
+            replacements += [] if one.origin == "baseline" else [replacing(one)]
+    return replacements
 
 
-def _can_replace(technique: Technique) -> bool:
-    try:
-        making_room(technique)
-    except UnavailableError:
-        return False
-    return technique.origin != "baseline"
+def as_measured(row: Mapping[str, Any]) -> Technique:
+    """Return the technique of a row of results as it was measured in the mode of the row."""
+    technique = named(row["database"], row["direction"], row["technique"])
+    return replacing(technique) if row["contract"] == REPLACE else technique
 
 
-def as_measured(row: Mapping[str, Any]) -> tuple[Technique, Technique]:
-    """Return the technique of a row as it is registered, and as it was measured in the mode of the row."""
-    plain = named(row["database"], row["direction"], row["technique"])
-    return plain, replacing(plain) if row["contract"] == REPLACE else plain
-
-
-def parted(content: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that an upsert sends, and the rows that it finds and leaves unchanged."""
-    sent = content.num_rows - content.num_rows // KEPT
+def parted(content: pa.Table, mode: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that are written, and the rows that an upsert finds and leaves unchanged."""
+    sent = content.num_rows - (content.num_rows // KEPT if mode == UPSERT else 0)
     return content.slice(0, sent), content.slice(sent)
+
+
+def existing_rows(mode: str, sent: pa.Table, kept: pa.Table, table: Table, server: Server) -> ExistingRows | None:
+    """Return the rows that are in the table before a write; None for an empty table.
+
+    Before an upsert they have every second key that is sent, with the values of another row, and the `kept` rows.
+    """
+    if mode == APPEND:
+        return None
+    if mode == REPLACE:
+        # They are rows of the frame: one that is not removed is a row too many, or its key is an error.
+        return ExistingRows(sent.slice(0, THERE_ROWS))
+    known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
+    moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
+    changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
+    existing = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
+    expected = pa.concat_tables([sent, kept])
+    return ExistingRows(existing, expected, target, lambda technique, _: as_read(technique, server))

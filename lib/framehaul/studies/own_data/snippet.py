@@ -25,31 +25,29 @@ def callable_by_name(row: Mapping[str, Any]) -> bool:
 
 
 def script(row: Mapping[str, Any], table: Table, ddl: str) -> str:
-    """Return a script for a recommended technique: a write calls it by name, a read leaves the choice to framehaul."""
-    address, frame = f'os.environ["{VARIABLES[row["database"]]}"]', row["frame"]
-    key, sort = ", ".join(table.key), ", ".join(table.sort or ())
-    named = table.postgres_name if row["database"] == "postgres" else table.clickhouse_name
-    if row["direction"] == "read":
-        imports = ["import os", "", "import framehaul"]
-        call = f'frame = framehaul.read({address}, {f"SELECT * FROM {named}"!r}, frame="{frame}")\nprint(frame)'
-    else:
-        imports = ["import os", "import sys", "", "import framehaul", f"from framehaul.data.frames import to_{frame}",
-                   "from framehaul.studies.own_data import open_frame"]  # fmt: skip
-        by_name = f', technique="{row["technique"]}"' if callable_by_name(row) else ""
-        call = (
-            f"mine = open_frame(sys.argv[1], key={key!r}, sort={sort!r})\n"
-            f"frame = to_{frame}(mine.derived.content, mine.table)\n"
-            f'framehaul.write(frame, {address}, {named!r}, mode="{row["contract"]}"{by_name})'
-        )
-    return f"{_heading(row, ddl)}\n{'\n'.join(imports)}\n\n{call}\n"
+    """Return a script for a recommended technique: a write calls it by name, a read leaves the choice to framehaul.
 
-
-def _heading(row: Mapping[str, Any], ddl: str) -> str:
-    """Return the docstring of a script: what was measured, how to run the script, and the table that it needs."""
-    file = "" if row["direction"] == "read" else " data.parquet"
+    Its docstring says what was measured, how to run the script, and which table it needs.
+    """
+    variable, frame, writes = VARIABLES[row["database"]], row["frame"], row["direction"] == "write"
+    address, name = f'os.environ["{variable}"]', getattr(table, f"{row['database']}_name")
     text = (
         f"{row['label']}.\n\n{row['technique']} was measured at {row['rows_per_s']:,.0f} rows/s.\n\n"
-        f"    python this_file.py{file}\n\n{VARIABLES[row['database']]} is the address of the server. "
+        f"    python this_file.py{' data.parquet' * writes}\n\n{variable} is the address of the server. "
         f"The table that it {DOES[row['contract']]}:\n\n{textwrap.indent(ddl, '    ')}"
     )
-    return f'r"""{text.replace('"""', '" " "')}\n"""\n'
+    heading = f'r"""{text.replace('"""', '" " "')}\n"""\n\nimport os\n'
+    if not writes:
+        call = f'framehaul.read({address}, {f"SELECT * FROM {name}"!r}, frame="{frame}")'
+        return f"{heading}\nimport framehaul\n\nframe = {call}\nprint(frame)\n"
+    by_name = f', technique="{row["technique"]}"' if callable_by_name(row) else ""
+    return f"""{heading}import sys
+
+import framehaul
+from framehaul.data.frames import to_{frame}
+from framehaul.studies.own_data import open_frame
+
+mine = open_frame(sys.argv[1], key={", ".join(table.key)!r}, sort={", ".join(table.sort or ())!r})
+frame = to_{frame}(mine.derived.content, mine.table)
+framehaul.write(frame, {address}, {name!r}, mode="{row["contract"]}"{by_name})
+"""

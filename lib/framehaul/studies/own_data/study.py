@@ -5,30 +5,35 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
+import psycopg
 
 from framehaul import servers
+from framehaul.api.choice import MODES
 from framehaul.api.create import unmarked
 from framehaul.api.derive import Derived, derive
-from framehaul.bench import recording, statistics, store
+from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.environment import server_versions
+from framehaul.bench.measure import PassOptions
+from framehaul.bench.race import Stage, leaders
+from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.errors import SettingsError
+from framehaul.errors import FrameError, ReferenceTableError, SettingsError
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import files, modes
-from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import callable_by_name, script
 from framehaul.studies.registry import OWN_DATA
-from framehaul.techniques import techniques
+from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
-from framehaul.techniques.upsert.rows import target
+from framehaul.techniques.upsert.rows import check_keys, target
 
 DIRECTIONS: tuple[tuple[Database, Direction], ...] = (
     ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
@@ -37,8 +42,11 @@ PATH = ["database", "direction", "contract", "frame"]
 """The columns within which techniques compete."""
 RECOMMENDED = 4
 """The number of techniques that are recommended for each path, the fastest first."""
+type MeasureStage = Callable[[Sequence[Technique], int, Rounds], None]
 EXAMPLE_ROWS = 2_000
 STEM_CHARACTERS = 40
+SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
+"""The minimum and maximum of rows in the first two stages, which take a 64th and an 8th of the frame."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Frame:
     derived: Derived
     notes: tuple[str, ...]
     mode: str = modes.APPEND
-    """One of `modes.MODES`: the fate of rows that are in the table before a write."""
+    """The fate of rows that are in the table before a write."""
 
     @property
     def table(self) -> Table:
@@ -76,12 +84,13 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
     """Read the first `rows` rows of a file, or all for 0, and derive a table from them.
 
     Without `data` it reads the file given to `make mine`, or else makes a small example. `key` and `sort` name columns,
-    as `a b`, or as `a, b c` where names hold blanks. Raises FrameError for what cannot be read or
-    carried, and SettingsError for unknown columns, an unknown `mode`, and a mode that lacks its key.
+    as `a b`, or as `a, b c` where names hold blanks. Raises FrameError for what cannot be read or carried, ValueError
+    for invalid `rows`, and SettingsError for unknown columns, an unknown `mode`, and a key by which an upsert cannot
+    find rows.
     """
-    modes.check_mode(mode, key)
-    if type(rows) is not int or rows < 0:
-        raise SettingsError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
+    check(ROWS=(rows, 0))
+    if mode not in MODES:
+        raise SettingsError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
         content = generator.arrow_table(ANALYTICS_METRICS, rows or EXAMPLE_ROWS, 1)
@@ -91,7 +100,11 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
         name = path.name
     keys, order = (columns_named(*one, content.column_names) for one in (("KEY", key), ("SORT", sort)))
     derived = derive(content, table_name(name.partition(".")[0]), keys, order)
-    modes.check_key(derived.table, mode)
+    if mode == modes.UPSERT:
+        try:
+            check_keys(pl.DataFrame(schema=derived.table.polars_schema), derived.table)
+        except ValueError as error:
+            raise SettingsError(f"KEY={key!r}: {error}") from error
     return Frame(name, derived, (*notes, *derived.notes), mode)
 
 
@@ -102,17 +115,15 @@ def table_name(stem: str) -> str:
 
 def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
     """Return the columns in `a b`, or in `a, b c` where names have blanks; raises SettingsError for unknown ones."""
-    whole = [text.strip()] if text.strip() in names else None
-    columns = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
+    parts = [text] if text.strip() in names else text.split("," if "," in text else None)
+    columns = [name for name in map(str.strip, parts) if name]
     for name in columns:
         if name not in names:
             raise SettingsError(
                 f"{variable}={text!r}: there is no column {name!r} among {', '.join(names)}; "
                 "between names with blanks put commas"
             )
-        if columns.count(name) > 1:
-            raise SettingsError(f"{variable}={text!r} names {name} twice: name it once")
-    return tuple(columns)
+    return tuple(dict.fromkeys(columns))
 
 
 @recording.study(OWN_DATA.notebook)
@@ -123,12 +134,10 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
     results/own_data.csv. Raises FrameError when a server does not hold the frame, ValueError for an invalid parameter,
     ServerError when a server cannot be started or reached, and ResultsError when results cannot be written.
     """
-    content, kept, table = frame.derived.content, None, frame.table
-    if frame.mode == modes.UPSERT:
-        content, kept = modes.parted(content)
-    check(ROWS=(content.num_rows, 1), RACE=(race, 0))
-    schedule = Rounds(rounds, warmup, seed)
-    chosen = {path: modes.competing(techniques(*path), frame.mode) for path in DIRECTIONS}
+    check(RACE=(race, 0))
+    (content, kept), table = modes.parted(frame.derived.content, frame.mode), frame.table
+    rows, schedule = content.num_rows, Rounds(rounds, warmup, seed)
+    chosen = [modes.competing(techniques(*path), frame.mode) for path in DIRECTIONS]
     digest = hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
@@ -141,15 +150,55 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
         ClickHouseTables(both.clickhouse).drop_beside(table)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, table, content, schedule, stop, frame.mode, kept)
+            def measure_stage(some: Sequence[Technique], size: int, stage: Rounds) -> None:
+                log = this_run.technique_log(OWN_DATA.notebook, size, stop)
+                left = [one for one in some if not all(log.finished(one, at + 1) for at in range(stage.passes))]
+                if not left:
+                    return
+                server, moved = both.of(left[0].database), content.slice(0, size)
+                existing = modes.existing_rows(frame.mode, moved, kept, table, server)
+                this_run.expect(1 + len(left) * (stage.warmup + stage.passes))
+                try:
+                    measure.run(left, server, table, moved, stage, log, PassOptions(existing=existing))
+                except (psycopg.Error, ReferenceTableError) as error:
+                    raise FrameError(f"{DATABASES[left[0].database]} does not hold this frame: {error}") from error
+
             if race:
-                racing.stages(chosen, lambda passes: this_run.say(f"First answer:\n\n{first_answer(passes)}\n"))
+                _race(chosen, measure_stage, this_run, rows, schedule)
             else:
-                racing.all(chosen)
+                for some in chosen:
+                    measure_stage(some, rows, schedule)
 
         interruptible(work)
-        what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
+        what = f"{rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+
+
+def _race(
+    chosen: list[list[Technique]], measure_stage: MeasureStage, this_run: Recording, rows: int, schedule: Rounds
+) -> None:
+    """Measure every technique with a sample, the better half with more rows, and the leaders with the whole frame.
+
+    A first answer is printed after the first round of the leaders.
+    """
+    sample, part = (
+        min(rows, max(least, min(most, rows // share))) for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
+    )
+    once = replace(schedule, passes=1, warmup=0)
+    left = chosen
+    for stage in (Stage(sample, replace(schedule, passes=1), reach=2, share=1 / 2), Stage(part, once, share=1 / 4)):
+        staying = list[list[Technique]]()
+        for some in left:
+            measure_stage(some, stage.rows, stage.rounds)
+            # Techniques that do not give back the dtypes are no answer.
+            exact = this_run.so_far().filter((pl.col("dtypes") == store.EXACT) | pl.col("dtypes").is_null())
+            staying.append(leaders(some, exact, stage))
+        left = staying
+    for some in left:
+        measure_stage(some, rows, once)
+    this_run.say(f"First answer:\n\n{first_answer(this_run.so_far())}\n")
+    for some in left:
+        measure_stage(some, rows, replace(schedule, warmup=0))
 
 
 def recommended(passes: pl.DataFrame) -> pl.DataFrame:
@@ -163,7 +212,7 @@ def recommended(passes: pl.DataFrame) -> pl.DataFrame:
     whole = whole.filter(pl.col("passes") == pl.col("passes").max().over(PATH))
     best = statistics.ranked(whole, PATH).group_by(PATH, maintain_order=True).head(RECOMMENDED)
     best = best.sort(PATH, descending=[True, True, False, True], maintain_order=True)
-    contracts = [modes.as_measured(row)[1].contract for row in best.iter_rows(named=True)]
+    contracts = [modes.as_measured(row).contract for row in best.iter_rows(named=True)]
     return best.with_columns(
         others_see=pl.Series([one and one.others_see for one in contracts], dtype=pl.String),
         after_failure=pl.Series([one and one.after_failure for one in contracts], dtype=pl.String),
@@ -193,9 +242,8 @@ def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
     for _, path in recommended.group_by(PATH, maintain_order=True):
         rows = path.to_dicts()
         row = next(filter(callable_by_name, rows), rows[0])
-        registered, measured = modes.as_measured(row)
-        made = target(measured, frame.table)
-        ddl = made.postgres_ddl if registered.database == "postgres" else unmarked(made.clickhouse_ddl)
+        made = target(modes.as_measured(row), frame.table)
+        ddl = made.postgres_ddl if row["database"] == "postgres" else unmarked(made.clickhouse_ddl)
         kind = "" if row["contract"] in (modes.APPEND, None) else f"_{row['contract']}"
         file = f"{row['database']}_{row['direction']}_{row['frame']}{kind}.py"
         scripts[file] = script(row, frame.table, ddl)

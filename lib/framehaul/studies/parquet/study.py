@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -60,68 +59,49 @@ class RoundTrip:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A writer and the codec of its file, such as `snappy` or `zstd 3`."""
-
-    writer: Writer
-    codec: str
-
-    @property
-    def name(self) -> str:
-        """The name in results."""
-        return f"{self.writer.name}_{self.codec.replace(' ', '_')}"
-
-    @property
-    def by_default(self) -> bool:
-        """Whether this is the writer's default codec."""
-        return self.codec == self.writer.default
-
-
-def trials_of(*writers: Writer) -> list[Trial]:
-    """Return each writer with each codec that it offers."""
-    return [Trial(writer, codec) for writer in writers for codec in writer.offers]
+type Trial = tuple[Writer, str]
+"""A writer and the codec of its file, such as `snappy` or `zstd 3`."""
 
 
 @recording.study(PARQUET.notebook, RoundTrip)
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
-    """Write and read every file in rounds, then record the column chunks of each writer's default file.
-
-    Raises ValueError for a parameter out of range, ServerError when no server can be started, ResultsError when the
-    results cannot be written.
-    """
+    """Write and read every file in rounds, then record the column chunks of each writer's default file."""
     check(ROWS=(rows, 1))
-    schedule, content, trials = Rounds(rounds, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
+    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
+    trials = [(writer, codec) for writer in WRITERS for codec in writer.offers]
     with (
         recording.with_servers(PARQUET, RoundTrip, schedule, rows=rows) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         ExitStack() as stack,
     ):
         this_run.expect(len(trials) * (warmup + rounds))
-        path = Path(directory) / "file.parquet"
+        home, path = Path(directory), Path(directory) / "file.parquet"
 
         @cache
         def client_of(writer: Writer) -> Any:
             return stack.enter_context(writer.opened(both.postgres, content))
 
+        def name(trial: Trial) -> str:
+            return f"{trial[0].name}_{trial[1].replace(' ', '_')}"
+
         def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
-            writer, part = trial.writer, "defaults" if trial.by_default else "codec"
-            labels = trial.name, writer.name, writer.label, part, trial.codec
+            writer, codec = trial
+            labels = name(trial), writer.name, writer.label, "defaults" if codec == writer.default else "codec", codec
             return RoundTrip(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
+        def made(trial: Trial) -> tuple[dict[str, Any], pl.DataFrame]:
+            return measured(trial, client_of(trial[0]), content, path)
+
         def measure(trial: Trial, _: int) -> dict[str, Any]:
-            return measured(trial, client_of(trial.writer), content, path)[0]
+            return made(trial)[0]
 
-        def work(stop: threading.Event) -> None:
-            this_run.in_rounds(trials, schedule, measure, row, lambda trial: trial.name, stop=stop, home=path.parent)
-
-        interruptible(work)
+        interruptible(lambda stop: this_run.in_rounds(trials, schedule, measure, row, name, stop=stop, home=home))
         # Chunks are read outside the rounds, which an interrupted run does not repeat.
         default_files = []
-        for trial in (one for one in trials if one.by_default):
-            ended = attempt(lambda: measured(trial, client_of(trial.writer), content, path))  # noqa: B023  called now
-            if isinstance(ended, Ok):
-                names = pl.lit(trial.name).alias("trial"), pl.lit(trial.writer.label).alias("label")
+        for writer in WRITERS:
+            trial = writer, writer.default
+            if isinstance(ended := attempt(partial(made, trial)), Ok):
+                names = pl.lit(name(trial)).alias("trial"), pl.lit(writer.label).alias("label")
                 default_files.append(ended.values[1].select(*names, pl.all()))
         store.write_frame(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files))
 
@@ -136,28 +116,22 @@ def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> tuple[
 
     Raises WrongResultError if the file holds other rows or uses another codec, and the writer's own errors.
     """
+    writer, codec = trial
     try:
         start = time.perf_counter()
-        trial.writer.write(client, content, path, None if trial.by_default else trial.codec)
+        writer.write(client, content, path, None if codec == writer.default else codec)
         written = time.perf_counter()
         received = pq.read_table(path)
-        write_seconds, read_seconds = written - start, time.perf_counter() - written
+        times = {"write_seconds": written - start, "read_seconds": time.perf_counter() - written}
         received.validate(full=True)
         found = chunks_of(path)
         wrong, types, row_order = buildings.difference(received, content)
         # A writer may ignore a setting without an error.
-        wanted = split(trial.codec, none="uncompressed")[0].upper()
-        for column, codec in found.filter(pl.col("codec") != wanted).select("column", "codec").rows():
-            wrong = wrong or f"column {column} is compressed with {codec} instead of {wanted}"
-        values = {
-            "file_bytes": path.stat().st_size,
-            "row_groups": found["row_group"].n_unique(),
-            "write_seconds": write_seconds,
-            "read_seconds": read_seconds,
-            "types": types,
-            "row_order": row_order,
-        }
-        return right((values, found), wrong)
+        wanted = split(codec, none="uncompressed")[0].upper()
+        for column, used in found.filter(pl.col("codec") != wanted).select("column", "codec").rows():
+            wrong = wrong or f"column {column} is compressed with {used} instead of {wanted}"
+        sizes = {"file_bytes": path.stat().st_size, "row_groups": found["row_group"].n_unique()}
+        return right((sizes | times | {"types": types, "row_order": row_order}, found), wrong)
     finally:
         path.unlink(missing_ok=True)
 

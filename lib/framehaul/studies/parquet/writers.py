@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
-from framehaul.errors import ServerError
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
-from framehaul.studies.warehouse.routes import SOURCE
+from framehaul.studies.buildings import TABLE
 from framehaul.techniques.clients import connected_duckdb, open_psycopg_parquet_stream
 
 type Write = Callable[[Any, pa.Table, Path, str | None], None]
@@ -62,13 +61,11 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
     tables = PostgresTables(server)
     with open_psycopg_parquet_stream(server) as connection:
         try:
-            tables.create(SOURCE)
-            tables.load(SOURCE, content)
+            tables.create(TABLE)
+            tables.load(TABLE, content)
             yield connection
         finally:
-            # If the server is down, the next run drops the table.
-            with suppress(ServerError):
-                tables.drop(SOURCE)
+            tables.drop(TABLE)
 
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
@@ -82,9 +79,7 @@ def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: st
     chosen: Any = {}
     if codec is not None:
         chosen["compression"], chosen["compression_level"] = split(codec, none="uncompressed")
-    frame = pl.from_arrow(content, rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
-    frame.write_parquet(path, **chosen)
+    pl.DataFrame(pl.from_arrow(content, rechunk=False)).write_parquet(path, **chosen)
 
 
 def duckdb_copy(connection: duckdb.DuckDBPyConnection, _content: pa.Table, path: Path, codec: str | None) -> None:
@@ -96,13 +91,8 @@ def duckdb_copy(connection: duckdb.DuckDBPyConnection, _content: pa.Table, path:
     connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{options})")
 
 
-def chdb_into_outfile(
-    engine: chdb.state.sqlitelike.Connection,
-    content: pa.Table,  # noqa: ARG001  # chDB finds it by its name
-    path: Path,
-    codec: str | None,
-) -> None:
-    """Write with ClickHouse as a library, which scans the Arrow table with several threads and may reorder rows.
+def chdb_into_outfile(engine: Any, content: pa.Table, path: Path, codec: str | None) -> None:  # noqa: ARG001
+    """Write with ClickHouse as a library, which finds the Arrow table by its name, and may reorder rows.
 
     Settings: https://clickhouse.com/docs/interfaces/formats/Parquet
     """
@@ -130,7 +120,7 @@ def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, pat
     Options: https://github.com/CrunchyData/pg_parquet#copy-options
     """
     options = _copy_options(codec, "compression", "compression_level")
-    statement = f"COPY {SOURCE.postgres_name} TO STDOUT WITH (FORMAT parquet{options})"
+    statement = f"COPY {TABLE.postgres_name} TO STDOUT WITH (FORMAT parquet{options})"
     with path.open("wb") as file, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         file.writelines(copy)
 

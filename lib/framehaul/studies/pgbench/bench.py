@@ -10,6 +10,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ import polars as pl
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from framehaul.bench.passes import Pass, attempt, value_of
 from framehaul.data.schema import COMMENT
-from framehaul.errors import ServerError, UnavailableError
+from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
 from framehaul.servers.postgres import program
 from framehaul.servers.tables import PostgresTables
@@ -32,45 +35,47 @@ ACCOUNTS = 100_000
 ROOM = 1.3
 """The disk space that a data set needs while it is created and changed, divided by its size."""
 PERCENTILES = (50, 95, 99)
-
-
-class BenchError(RuntimeError):
-    """A run of pgbench did not finish, or its result is wrong; the message has the reason."""
+SUMMARY = re.compile(
+    r"^number of transactions actually processed: (?P<transactions>\d+).*"
+    r"^number of failed transactions: (?P<failed>\d+).*"
+    r"^latency average = (?P<latency>[\d.]+) ms.*^tps = (?P<tps>[\d.]+) \(without initial connection time\)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class Bench:
-    """A service and its data sets until `clean`; without a server, all methods except `clean` raise BenchError."""
+    """A service and its data sets until `clean`; without a server, all methods except `clean` raise WrongResultError.
+
+    They also raise it if a run of pgbench does not finish, or its result is wrong.
+    """
 
     def __init__(self, service: Service, settings: Settings, stop: threading.Event) -> None:
         self.service, self._stop = service, stop
         self._program = settings.pgbench or program("pgbench")
         self._schemas: list[str] = []
+        self._created: dict[int, Pass[None]] = {}
 
     @property
     def _server(self) -> PostgresServer:
         if self.service.server is None:
-            raise BenchError(self.service.trouble or "the service did not start")
+            raise WrongResultError(self.service.trouble or "the service did not start")
         return self.service.server
 
     @property
     def _tables(self) -> PostgresTables:
         return PostgresTables(self._server)
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the version and settings of the server; raises ServerError if it cannot be used."""
-        return self._tables.metadata()
+    def create(self, tests: Iterable[Test]) -> None:
+        """Create the data sets of tests; `run` raises the error of a data set that could not be created."""
+        of_scale = {test.scale: test for test in tests}
+        self._created |= {scale: attempt(partial(self.initialise, test)) for scale, test in of_scale.items()}
 
     def initialise(self, test: Test) -> None:
-        """Create the data set of a test in a schema of framehaul; a data set that a killed run left is replaced.
-
-        Raises UnavailableError if the data set does not fit on the disk.
-        """
-        data = self.service.data
-        if data is not None and (free := shutil.disk_usage(data).free) < ROOM * test.data_bytes:
-            needed = ROOM * test.data_bytes / 1e9
-            raise UnavailableError(
-                f"scale {test.scale:,} takes {needed:,.0f} GB of disk, and {free / 1e9:,.0f} GB are free"
-            )
+        """Create the data set of a test in a schema of framehaul; a data set that a killed run left is replaced."""
+        data, needed = self.service.data, ROOM * test.data_bytes
+        if data is not None and (free := shutil.disk_usage(data).free) < needed:
+            room = f"{needed / 1e9:,.0f} GB of disk, and {free / 1e9:,.0f} GB are free"
+            raise UnavailableError(f"scale {test.scale:,} takes {room}")
         schema = SCHEMA.format(scale=test.scale)
         self._drop(schema)
         self._tables.run(f"CREATE SCHEMA {schema}")
@@ -79,16 +84,13 @@ class Bench:
         # Some connection poolers drop the search path, and pgbench would use tables of another schema.
         with psycopg.connect(self._conninfo(test.scale), password=self._server.password, connect_timeout=10) as session:
             if session.execute("SHOW search_path").fetchone() != (schema,):
-                raise BenchError(
-                    "the service does not keep search_path (a connection pooler?); give the server's own address"
-                )
+                remedy = "give the server's own address"
+                raise WrongResultError(f"the service does not keep search_path (a connection pooler?); {remedy}")
         self._pgbench(test.scale, test.initialisation())
 
     def run(self, test: Test) -> dict[str, Any]:
-        """Run a test after its warm-up, check that the history has all transactions, and return the figures.
-
-        Raises BenchError if pgbench did not finish or a transaction was lost.
-        """
+        """Run a test after its warm-up, check that the history has all transactions, and return the figures."""
+        value_of(self._created[test.scale])
         if warm_up := test.warm_up():
             self._pgbench(test.scale, warm_up)
         self._tables.quiesce()
@@ -102,45 +104,38 @@ class Bench:
         # pgbench empties the history before a run.
         [(rows,)] = self._tables.run(f"SELECT count(*) FROM {SCHEMA.format(scale=test.scale)}.pgbench_history")
         if rows != (expected := 0 if test.select_only else figures["transactions"]):
-            raise BenchError(f"pgbench did {expected:,} transactions, and pgbench_history has {rows:,}")
+            raise WrongResultError(f"pgbench did {expected:,} transactions, and pgbench_history has {rows:,}")
         return figures | {"seconds": seconds, "disk_iops": iops}
 
     def check_accounts(self, scale: int) -> None:
-        """Raise BenchError if the sums of balances of accounts, branches and tellers differ."""
+        """Raise WrongResultError if the sums of balances of accounts, branches and tellers differ."""
         schema = SCHEMA.format(scale=scale)
         rows, *balances = self._tables.run(
             f"SELECT count(*), sum(abalance)::bigint, (SELECT sum(bbalance)::bigint FROM {schema}.pgbench_branches), "
             f"(SELECT sum(tbalance)::bigint FROM {schema}.pgbench_tellers) FROM {schema}.pgbench_accounts"
         )[0]
         if rows != ACCOUNTS * scale:
-            raise BenchError(f"pgbench_accounts has {rows:,} rows instead of {ACCOUNTS * scale:,}")
+            raise WrongResultError(f"pgbench_accounts has {rows:,} rows instead of {ACCOUNTS * scale:,}")
         if len({*balances}) > 1:
-            raise BenchError("balances differ: {} in accounts, {} in branches, {} in tellers".format(*balances))
+            raise WrongResultError("balances differ: {} in accounts, {} in branches, {} in tellers".format(*balances))
 
-    def clean(self) -> str | None:
-        """Drop the data sets; return a message about those that could not be dropped, or None."""
-        left: list[str] = []
-        reason = ""
+    def clean(self) -> None:
+        """Drop the data sets; if the server is gone, the next run drops them."""
         for schema in self._schemas:
-            try:
+            with suppress(ServerError):
                 self._drop(schema)
-            except ServerError as error:
-                left, reason = [*left, schema], str(error)
-        return f"schema {', '.join(left)} is left on {self.service.name}, drop it by hand: {reason}" if left else None
 
     def _drop(self, schema: str) -> None:
-        comments = self._tables.run(
-            f"SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = '{schema}'"
-        )
-        if comments and comments[0][0] != COMMENT:
-            raise ServerError(f"schema {schema} exists and is not framehaul's; rename or drop it")
-        if comments:
+        query = f"SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = '{schema}'"
+        for (comment,) in self._tables.run(query):
+            if comment != COMMENT:
+                raise ServerError(f"schema {schema} exists and is not framehaul's; rename or drop it")
             self._tables.run(f"DROP SCHEMA {schema} CASCADE")
 
     def _conninfo(self, scale: int) -> str:
         """Return the address for pgbench without the password: other accounts can read the arguments of a process."""
-        server, options = self._server, dict(self._server.options)
-        path = f"-c search_path={SCHEMA.format(scale=scale)}"
+        server, path = self._server, f"-c search_path={SCHEMA.format(scale=scale)}"
+        options = dict(server.options)
         options["options"] = f"{options.get('options', '')} {path}".strip()
         return make_conninfo(host=server.host, port=server.port, user=server.user, dbname=server.database, **options)
 
@@ -149,9 +144,14 @@ class Bench:
         command = [str(self._program), *arguments, self._conninfo(scale)]
         environment = os.environ | {"PGPASSWORD": self._server.password}
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory, env=environment,
+            command,
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             start_new_session=True,
-        ) as process:  # fmt: skip
+        ) as process:
             while True:
                 try:
                     printed, complaint = process.communicate(timeout=0.2)
@@ -161,28 +161,21 @@ class Bench:
                         process.kill()
                         raise KeyboardInterrupt from None
         if process.returncode:
-            lines = [line for line in complaint.splitlines() if "error" in line or "fatal" in line.lower()]
-            first = (lines or complaint.strip().splitlines() or [f"exit status {process.returncode}"])[0]
-            raise BenchError(f"pgbench: {first.removeprefix('pgbench: ')}")
+            errors = [line for line in complaint.splitlines() if "error" in line or "FATAL" in line]
+            first = [*errors, complaint.strip() or f"exit status {process.returncode}"][0]
+            raise WrongResultError(f"pgbench: {first.removeprefix('pgbench: ')}")
         return printed
 
 
 def _summary_of(printed: str) -> dict[str, Any]:
     """Return the figures of pgbench's summary."""
-
-    def figure(pattern: str) -> float:
-        match = re.search(pattern, printed, re.MULTILINE)
-        if match is None:
-            raise BenchError(f"pgbench's summary is not understood: {' '.join(printed.split())[:200]}")
-        return float(match[1])
-
-    if failed := figure(r"^number of failed transactions: (\d+)"):
-        raise BenchError(f"{failed:,.0f} transactions failed")
-    return {
-        "transactions": int(figure(r"^number of transactions actually processed: (\d+)")),
-        "tps": figure(r"^tps = ([\d.]+) \(without initial connection time\)"),
-        "latency_average_ms": figure(r"^latency average = ([\d.]+) ms"),
-    }
+    found = SUMMARY.search(printed)
+    if found is None:
+        raise WrongResultError(f"pgbench's summary is not understood: {' '.join(printed.split())[:200]}")
+    if failed := int(found["failed"]):
+        raise WrongResultError(f"{failed:,} transactions failed")
+    figures = {"tps": float(found["tps"]), "latency_average_ms": float(found["latency"])}
+    return figures | {"transactions": int(found["transactions"])}
 
 
 def _latencies(logs: Iterable[Path]) -> dict[str, float | None]:
@@ -190,10 +183,9 @@ def _latencies(logs: Iterable[Path]) -> dict[str, float | None]:
 
     https://www.postgresql.org/docs/18/pgbench.html#id-1.9.4.11.9.7
     """
-    parts = [
-        pl.read_csv(log, separator=" ", has_header=False, columns=[2]).to_series() for log in logs if log.stat().st_size
-    ]
+    written = [log for log in logs if log.stat().st_size]
+    parts = [pl.read_csv(log, separator=" ", has_header=False, columns=[2]).to_series() for log in written]
     if not parts:
-        raise BenchError("not one transaction is in pgbench's log")
+        raise WrongResultError("not one transaction is in pgbench's log")
     latency_ms = pl.concat(parts) / 1e3
     return {f"latency_p{per_cent}_ms": latency_ms.quantile(per_cent / 100, "linear") for per_cent in PERCENTILES}

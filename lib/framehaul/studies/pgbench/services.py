@@ -75,21 +75,19 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[S
     ]
 
 
-def named(settings: Settings) -> dict[str, PostgresServer]:
-    """Return the services of the settings by name; raises SettingsError, without a password, for a malformed pair."""
-    by_name: dict[str, PostgresServer] = {}
+def named(settings: Settings) -> list[Service]:
+    """Return the services of the settings; raises SettingsError, without a password, for a malformed pair."""
+    services = []
     for at, pair in enumerate((settings.pgbench_services or "").split(), 1):
         name, _, dsn = pair.partition("=")
         # Messages have only the name: the rest may contain a password.
         if not NAME.fullmatch(name) or not dsn:
             raise SettingsError(f"{SERVICES}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
-        if name in by_name:
-            raise SettingsError(f"{SERVICES}: {name} is given twice")
         try:
-            by_name[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
+            services.append(Service(name, name, parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)))
         except ServerError as error:
             raise SettingsError(str(error)) from None
-    return by_name
+    return services
 
 
 @contextmanager
@@ -100,13 +98,16 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
     their data is removed. Raises ValueError for an unknown example, SettingsError for a malformed setting, and
     ServerError if the server of the other notebooks is not available.
     """
-    given = [Service(name, name, server) for name, server in named(settings).items()]
+    given = named(settings)
     configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
     names = [example.name for example in configured]
     if unknown := [name for name in wanted.split() if name not in names]:
         raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
-    if taken := [service.name for service in given if service.name in (*names, settings.servers)]:
-        raise SettingsError(f"{SERVICES}: {min(taken)} is the name of a built-in service; choose another name")
+    taken = [*names, settings.servers]
+    for service in given:
+        if service.name in taken:
+            raise SettingsError(f"{SERVICES}: {service.name} is the name of another service; choose another name")
+        taken.append(service.name)
     with ExitStack() as stack:
         if settings.servers != "embedded":
             server = stack.enter_context(servers.running(settings)).postgres
@@ -126,7 +127,7 @@ def _embedded(home: Path, service: Service, connections: int) -> Iterator[Servic
     directory = home / service.name
     directory.mkdir(mode=0o711)
     configuration = {"max_connections": str(connections), **service.configuration}
-    process = EmbeddedPostgres(directory, choose_port(None, ""), configuration=configuration)
+    process = EmbeddedPostgres(directory, choose_port(), configuration=configuration)
     try:
         try:
             service = replace(service, server=process.start(), disk=disk_of(process.data), data=process.data)

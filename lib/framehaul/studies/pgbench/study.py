@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from framehaul.bench import recording
-from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of
-from framehaul.bench.rounds import Rounds, in_rounds, interruptible
+from framehaul.bench.passes import Ok, Pass, attempt, columns_of
+from framehaul.bench.rounds import Rounds, interruptible
 from framehaul.bench.store import Status
-from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import load_settings
 from framehaul.studies.pgbench import workloads
 from framehaul.studies.pgbench.bench import Bench
 from framehaul.studies.pgbench.disks import limited
-from framehaul.studies.pgbench.services import Service, named, opened
+from framehaul.studies.pgbench.services import Service, opened
 from framehaul.studies.pgbench.workloads import Test
 from framehaul.studies.registry import PGBENCH
 
@@ -67,80 +67,57 @@ type Task = tuple[Service, Test]
 def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
     """Run the tests of a workload on every service; `services` names the examples to run, by default all.
 
-    Raises ValueError for an invalid parameter, SettingsError for a malformed setting, ServerError if the server of the
-    other notebooks is not available, and ResultsError if the results cannot be written.
+    Raises what `services.opened` raises.
     """
     schedule, tests, settings = Rounds(rounds, seed=seed), workloads.tests(workload), load_settings()
-    terms = {
-        "workload": workload, "services": services, **vars(schedule), "pgbench": settings.pgbench,
-        "addresses": {name: [server.host, server.port, server.database] for name, server in named(settings).items()},
-    }  # fmt: skip
+    terms = {"workload": workload, "services": services, **vars(schedule)}
     with (
+        ExitStack() as limits,  # they end after the servers
         opened(settings, tests, services) as offered,
         recording.recording(PGBENCH.notebook, PGBENCH.results, Result, "run", terms) as this_run,
-        ExitStack() as limits,
+        ExitStack() as data,
     ):
-        tasks = [(service, test) for service in offered for test in tests]
+        tasks = [*product(offered, tests)]
         this_run.expect(len(offered) + rounds * len(tasks))
-        record, finished = this_run.passes(partial(_row, this_run.run_id))
         benches: dict[str, Bench] = {}
-        ready: dict[tuple[str, int], Pass[None]] = {}
         written: set[Task] = set()
+
+        @cache
+        def limit(service: Service) -> None:
+            """Limit the disk of a service, after its data sets were created."""
+            process_id = service.server.process_id if service.server else None
+            limits.enter_context(limited(process_id, service.disk, service.iops))
+
+        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+            service, test = task
+            labels = service.name, service.label, test.name, test.scale, test.clients
+            return Result(this_run.run_id, *labels, number, **columns_of(outcome))
 
         def measure(task: Task, _: int) -> dict[str, Any]:
             service, test = task
-            if not isinstance(data := ready[service.name, test.scale], Ok):
-                raise (UnavailableError if isinstance(data, Skipped) else WrongResultError)(data.reason)
+            limit(service)
             if not test.select_only:
                 written.add(task)
             return benches[service.name].run(test)
+
+        def name(task: Task) -> str:
+            return f"{task[0].name} {task[1].name}"
 
         def work(stop: threading.Event) -> None:
             for service in offered:
                 this_run.progress(f"{service.name}: creating data")
                 benches[service.name] = bench = Bench(service, settings, stop)
-                ready.update({(service.name, scale): data for scale, data in _set_up(bench, tests, limits).items()})
-            in_rounds(
-                tasks, schedule, measure, record, stop=stop, finished=finished,
-                progress=lambda task, _: this_run.progress(f"{task[0].name} {task[1].name}"),
-            )  # fmt: skip
+                data.callback(bench.clean)
+                bench.create(tests)
+            this_run.in_rounds(tasks, schedule, measure, row, name, stop=stop)
             for service, test in written:  # only once, because the check of a large data set takes longer than a run
                 checked = attempt(partial(benches[service.name].check_accounts, test.scale))
                 if not isinstance(checked, Ok):
-                    record((service, test), 0, checked)
+                    this_run.write(row((service, test), 0, checked))
 
-        try:
-            interruptible(work)
-        finally:
-            left = [message for bench in benches.values() if (message := bench.clean())]
-            for message in left:
-                this_run.say(message)
-        described = {name: attempt(bench.metadata) for name, bench in benches.items()}
-        this_run.metadata |= {
-            "what": f"workload {workload}, {len(offered)} services, {rounds} passes", "servers": settings.servers,
-            "services": {name: each.values for name, each in described.items() if isinstance(each, Ok)}, "left": left,
-        }  # fmt: skip
-
-
-def _set_up(bench: Bench, tests: Sequence[Test], limits: ExitStack) -> dict[int, Pass[None]]:
-    """Create the data sets of a service, then limit its disk, and return the outcome by scale."""
-    service = bench.service
-
-    def limit() -> None:
-        if service.iops is not None and service.server is not None and service.server.process_id is not None:
-            limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
-
-    by_scale = {test.scale: test for test in tests}
-    created = {scale: attempt(partial(bench.initialise, test)) for scale, test in by_scale.items()}
-    limit_set = attempt(limit)
-    return created if isinstance(limit_set, Ok) else dict.fromkeys(created, limit_set)
-
-
-def _row(run_id: str, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    service, test = task
-    return Result(
-        run_id, service.name, service.label, test.name, test.scale, test.clients, number, **columns_of(outcome)
-    )
+        interruptible(work)
+        what = f"workload {workload}, {len(offered)} services, {rounds} passes"
+        this_run.metadata |= {"what": what, "servers": settings.servers}
 
 
 def patience(values: Mapping[str, Any]) -> int | None:

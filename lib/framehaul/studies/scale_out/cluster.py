@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 START_SECONDS = 60
-GONE_SECONDS = 60
-"""The time for which a cluster may have no workers, because Dask restarts workers that died."""
+"""The time in which workers have to start, and in which Dask restarts workers that died."""
 SAME_VERSIONS = ("framehaul", "polars", "pyarrow")
 """Packages whose versions are compared in addition to those that Dask compares."""
 # One core for each worker, as if it had its own machine; by default Polars and Arrow use all cores.
@@ -93,7 +92,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
         # No dashboard and no data over HTTP, which any account of this machine could read.
         dask.config.set({
-            "distributed.scheduler.no-workers-timeout": f"{GONE_SECONDS}s",
+            "distributed.scheduler.no-workers-timeout": f"{START_SECONDS}s",
             "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
             "temporary-directory": scratch,
         }),

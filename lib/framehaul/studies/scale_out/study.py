@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import polars as pl
 
 from framehaul.bench import recording
 from framehaul.bench.meter import Meter
-from framehaul.bench.passes import Pass, columns_of, right
+from framehaul.bench.passes import Pass, Skipped, columns_of, right
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
-from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import moves
@@ -92,6 +91,20 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     return [Task(database, direction, *pair) for database, direction in TECHNIQUES for pair in pairs]
 
 
+def target_on(server: Server, table: Table) -> moves.Target:
+    """Return the target of a new run for a table on a server."""
+    return PostgresTarget(server, table) if isinstance(server, PostgresServer) else ClickHouseTarget(server, table)
+
+
+def move(directory: Path, task: Task, both: Servers, cluster: Cluster, sets: dict[int, list[Partition]]) -> None:
+    """Write one of the data sets, which are by number of partitions, or read the table into a directory."""
+    target = target_on(both.of(task.database), TABLE)
+    if task.direction == "write":
+        moves.write(target, task.technique, sets[task.partitions], cluster, task.workers)
+    else:
+        moves.read(target, task.technique, task.partitions, directory, cluster, task.workers)
+
+
 @recording.study(SCALE_OUT.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
     """Write partitions of a table and read them back, and return one row per task and pass.
@@ -104,7 +117,6 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
     terms = {"rows": rows, "workers": workers, "partitions": partitions}
     with recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both), ExitStack() as stack:
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
-        name = attrgetter("label")
 
         def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
             values = vars(task) | {"technique": task.technique.name, "label": task.label} | columns_of(outcome)
@@ -113,69 +125,41 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
-            this_run.in_rounds(tasks(workers, partitions), Rounds(rounds), partial(_skip, str(error)), row, name)
+            for task, number in itertools.product(tasks(workers, partitions), range(1, rounds + 1)):
+                this_run.write(row(task, number, Skipped(str(error))))
             return
         shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
         home = Path(stack.enter_context(shared))
         planned = tasks(sorted({min(count, len(cluster.addresses)) for count in workers}), partitions)
         this_run.expect(len(planned) * (warmup + rounds))
         sets = {count: make(home / f"{count}", TABLE, rows, seed, count) for count in {*partitions}}
-        mover = Mover(cluster, both, home, sets, Expected(TABLE, generator.arrow_table(TABLE, rows, seed)))
+        expected = Expected(TABLE, generator.arrow_table(TABLE, rows, seed))
+
+        def measure(task: Task, _: int) -> dict[str, Any]:
+            """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
+            server = both.of(task.database)
+            meter, tables = Meter(server.process_id), tables_of(server)
+            tables.quiesce()
+            with tempfile.TemporaryDirectory(prefix="read-", dir=home) as name:
+                meter.start()
+                start = time.perf_counter()
+                move(Path(name), task, both, cluster, sets)
+                seconds, usage = time.perf_counter() - start, meter.stop()
+                if task.direction == "write":
+                    arrived = tables.content(TABLE)
+                else:
+                    arrived = pl.concat(frame_of(path, TABLE) for path in Path(name).glob("*.parquet"))
+            values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
+            return right(values, expected.difference(arrived))
 
         def work(stop: threading.Event) -> None:
             cluster.stop = stop
             try:
                 for task in {task.database: task for task in planned if task.direction == "write"}.values():
-                    mover.move(task, home)  # the table of the first read
-                this_run.in_rounds(planned, schedule, partial(mover.make_pass, rows), row, name, stop=stop, home=home)
+                    move(home, task, both, cluster, sets)  # the table of the first read
+                this_run.in_rounds(planned, schedule, measure, row, lambda task: task.label, stop=stop, home=home)
             finally:
                 for database in DATABASES:
                     tables_of(both.of(database)).drop(TABLE)
 
         interruptible(work)
-
-
-def _skip(reason: str, *_: object) -> NoReturn:
-    raise UnavailableError(reason)
-
-
-def target_on(server: PostgresServer | ClickHouseServer, table: Table) -> moves.Target:
-    """Return the target of a new run for a table on a server."""
-    return PostgresTarget(server, table) if isinstance(server, PostgresServer) else ClickHouseTarget(server, table)
-
-
-@dataclass(frozen=True)
-class Mover:
-    """The partitioned files of all tasks, and the workers and servers between which they move."""
-
-    cluster: Cluster
-    both: Servers
-    home: Path
-    sets: dict[int, list[Partition]]
-    expected: Expected
-
-    def move(self, task: Task, directory: Path) -> None:
-        """Write the task's data set, or read the table into a directory."""
-        target = target_on(self.both.of(task.database), TABLE)
-        if task.direction == "write":
-            moves.write(target, task.technique, self.sets[task.partitions], self.cluster, task.workers)
-        else:
-            moves.read(target, task.technique, task.partitions, directory, self.cluster, task.workers)
-
-    def make_pass(self, rows: int, task: Task, _: int) -> dict[str, Any]:
-        """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
-        server = self.both.of(task.database)
-        meter, tables = Meter(server.process_id), tables_of(server)
-        tables.quiesce()
-        with tempfile.TemporaryDirectory(prefix="read-", dir=self.home) as name:
-            meter.start()
-            start = time.perf_counter()
-            self.move(task, Path(name))
-            seconds = time.perf_counter() - start
-            usage = meter.stop()
-            if task.direction == "write":
-                arrived = tables.content(TABLE)
-            else:
-                arrived = pl.concat(frame_of(path, TABLE) for path in Path(name).glob("*.parquet"))
-        values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
-        return right(values, self.expected.difference(arrived))

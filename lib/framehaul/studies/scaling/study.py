@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from framehaul.bench import measure, recording, store
-from framehaul.bench.children import Child, child, context, ended_with_the_block
+from framehaul.bench.children import child, context, ended_with_the_block
 from framehaul.bench.meter import Moved, Usage
-from framehaul.bench.passes import right
+from framehaul.bench.passes import Pass, right
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -33,7 +32,7 @@ from framehaul.techniques.streaming import MOVES
 
 SMALLEST_ROWS = 10_000
 
-COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
+COMPARED: dict[tuple[Database, Direction], tuple[str, str]] = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_key_last"),
     ("postgres", "read"): ("polars_psycopg_copy_text", "polars_psycopg_copy_decoded_two_connections"),
     ("clickhouse", "write"): ("polars_httpx_parquet", "polars_http_client_arrow_two_connections"),
@@ -63,9 +62,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     with recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both), ended_with_the_block():
         of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
-        per_size = sum(
-            1 + len(names) * (rounds + one.warmup) for one in of_size.values() for names in COMPARED.values()
-        )
+        per_size = sum(len(COMPARED) + 2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
         this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
         # Comparisons of runs read the version here.
         this_run.metadata["server"] = {"version": "; ".join(this_run.metadata["server"].values())}
@@ -90,7 +87,10 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
     """
     content, reference = generator.arrow_table(TABLE, size, rounds.seed), TABLE.renamed(f"{TABLE.name}_sent")
     sent = Expected(TABLE, content)
-    log = this_run.technique_log(SCALING.notebook, size, stop)
+
+    def row(move: Technique, number: int, outcome: Pass[Moved]) -> store.Result:
+        return recording.result(this_run.run_id, SCALING.notebook, move, size, number, outcome)
+
     for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -104,16 +104,10 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
                     tables.load(TABLE, content)
                     tables.quiesce()
                 for move in moves:
-                    with mover(move.name, file) as process:
-                        in_rounds(
-                            [move],
-                            Rounds(rounds.passes, warmup=1),
-                            partial(_moved, process.ask, tables, sent, file),
-                            log.record,
-                            stop=stop,
-                            progress=lambda move, _: this_run.progress(move.name),
-                            finished=log.finished,
-                        )
+                    with child(context(serve.__module__), move.name, serve, move.name, file) as process:
+                        one = partial(_moved, process.ask, tables, sent, file)
+                        of_move = Rounds(rounds.passes, warmup=1)
+                        this_run.in_rounds([move], of_move, one, row, lambda move: move.name, stop=stop)
             finally:
                 for ours in (TABLE, reference):
                     tables.drop(ours)
@@ -133,8 +127,3 @@ def _moved(
     cost = make_pass(TIME if number > 0 else MEMORY)
     wrong = sent.difference_on_server(tables) if writes else sent.difference(to_polars(pq.read_table(file), TABLE))
     return right(Moved(cost.pop("seconds"), Usage(**cost), store.EXACT), wrong)
-
-
-def mover(name: str, file: Path) -> AbstractContextManager[Child]:
-    """Run a process for one move; a request, `TIME` or `MEMORY`, makes a pass and returns its cost."""
-    return child(context(serve.__module__), name, serve, name, file)

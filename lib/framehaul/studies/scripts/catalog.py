@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.techniques.registry import Database, Direction
 
-TABLE = Table(
-    "framehaul_script",
-    (
-        Column("id", ColumnType.INT64),
-        Column("day", ColumnType.DATE),
-        Column("name", ColumnType.TEXT),
-        Column("value", ColumnType.FLOAT64),
-    ),
-    ("id",),
-)
+TYPES = {"id": ColumnType.INT64, "day": ColumnType.DATE, "name": ColumnType.TEXT, "value": ColumnType.FLOAT64}
+TABLE = Table("framehaul_script", tuple(Column(name, kind) for name, kind in TYPES.items()), ("id",))
 """The table of all scripts, with types that every library carries."""
 
 

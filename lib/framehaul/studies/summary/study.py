@@ -44,13 +44,8 @@ NEEDS = (
 )
 
 TERMS = "locks {0.locks}; visible while it runs: {0.others_see}; left after a failure: {0.after_failure}"
-CHOSEN: dict[str, pl.DataType] = {
-    "need": pl.String(),
-    "take": pl.List(pl.String()),
-    **dict.fromkeys(("gain", "gain_low", "gain_high"), pl.Float64()),
-    "gain_rounds": pl.Int64(),
-    "terms": pl.String(),
-}
+GAIN = {name.replace("ratio", "gain"): kind for name, kind in statistics.RATIO.items()}
+CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "terms": pl.String()}
 
 
 def load(directory: Path) -> pl.DataFrame:
@@ -80,7 +75,7 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
     )
     terms_of = {one.key: one.contract for one in techniques()}
     passes_of = passes.partition_by(statistics.NAMES, as_dict=True)
-    chosen: list[dict[str, Any]] = []
+    chosen: list[tuple[Any, ...]] = []
     for need in NEEDS:
         path = need.database, need.direction
         rows = exact.filter(database=need.database, direction=need.direction).to_dicts()
@@ -88,19 +83,9 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
         if not fitting:
             continue
         take = {row["frame"]: row["technique"] for row in reversed(fitting)}
-        best = fitting[0]["technique"]
-        terms = terms_of[*path, best]
-        other = passes_of.get((*path, usual.get(path, "")))
+        best, other = fitting[0]["technique"], passes_of.get((*path, usual.get(path, "")))
         gain = Ratio() if other is None else ratio_at_same_rows(passes_of[*path, best], other)
-        chosen.append(
-            {
-                "need": need.text,
-                "take": sorted(take.values(), key=best.__ne__),
-                "gain": gain.ratio if gain.rounds else None,
-                "gain_low": gain.low,
-                "gain_high": gain.high,
-                "gain_rounds": gain.rounds,
-                "terms": TERMS.format(terms) if terms else "",
-            }
-        )
-    return pl.DataFrame(chosen, schema=CHOSEN)
+        terms = terms_of[*path, best]
+        names = sorted(take.values(), key=best.__ne__)
+        chosen.append((need.text, names, *gain.values, TERMS.format(terms) if terms else ""))
+    return pl.DataFrame(chosen, schema=CHOSEN, orient="row")

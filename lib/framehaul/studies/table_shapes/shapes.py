@@ -11,15 +11,7 @@ import pyarrow.compute as pc
 
 from framehaul.bench import measured
 from framehaul.data import generator
-from framehaul.data.schema import (
-    ANALYTICS_METRICS,
-    Column,
-    ColumnType,
-    Table,
-    enum_types,
-    list_types,
-    struct_types,
-)
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types, struct_types
 
 type Content = Callable[[Table, int, int], pa.Table]
 """Returns a number of rows of a table for a seed."""
@@ -39,9 +31,9 @@ T = ColumnType
 ID = Column("id", T.INT64)
 
 
-def _table(name: str, *columns: Column, key: tuple[str, ...] = ("id",)) -> Table:
+def _table(name: str, *columns: Column) -> Table:
     # The prefix differs from the tables of the study of clients, which a smoke run measures at the same time.
-    return Table(f"framehaul_shape_{name}", columns, key)
+    return Table(f"framehaul_shape_{name}", columns, (columns[0].name,))
 
 
 HITS = """
@@ -67,12 +59,8 @@ URLHash; INT32: CLID
 https://github.com/ClickHouse/ClickBench/blob/main/postgresql/create.sql
 """
 HITS_KEY = ("CounterID", "EventDate", "UserID", "EventTime", "WatchID")
-
-
-def _hits() -> tuple[Column, ...]:
-    groups = (group.partition(":") for group in " ".join(HITS.split()).split(";"))
-    return tuple(Column(name, ColumnType[kind.strip()]) for kind, _, names in groups for name in names.split())
-
+_GROUPS = (group.partition(":") for group in HITS.split(";"))
+_HITS = tuple(Column(name, ColumnType[kind.strip()]) for kind, _, names in _GROUPS for name in names.split())
 
 NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
 NARROW = _table("narrow_500", ID, *(Column(f"c{at}", NARROW_KINDS[at % len(NARROW_KINDS)]) for at in range(499)))
@@ -98,13 +86,8 @@ def with_long_texts(table: Table, rows: int, seed: int) -> pa.Table:
 
 SHARE_OF_NULL = 0.75
 """The share of a nullable column's values that become NULL, in addition to the generator's own NULLs."""
-NULLS = Table(
-    "framehaul_shape_nulls",
-    tuple(
-        replace(column, nullable=True, low_cardinality=False) if column.name != "entity_key" else replace(ID)
-        for column in ANALYTICS_METRICS.columns
-    ),
-    ("id",),
+NULLS = _table(
+    "nulls", ID, *(replace(one, nullable=True, low_cardinality=False) for one in ANALYTICS_METRICS.columns[1:])
 )
 
 
@@ -133,7 +116,7 @@ STANDARD = Shape("standard", measured.STANDARD, ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
     STANDARD,
-    Shape("hits", "105 mixed columns", Table("framehaul_shape_hits", _hits(), HITS_KEY)),
+    Shape("hits", "105 mixed columns", Table("framehaul_shape_hits", _HITS, HITS_KEY)),
     Shape("narrow", "500 narrow columns", NARROW),
     Shape("texts", "2 long texts", LONG_TEXTS, with_long_texts),
     Shape("nulls", "mostly NULL", NULLS, with_many_nulls),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
-import threading
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from threading import Event
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from framehaul.bench.passes import Ok, Pass
 from framehaul.bench.recording import Recording, result
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.servers import Servers
-from framehaul.studies.registry import POINTS, TABLE_SHAPES
+from framehaul.studies.registry import MEGABYTES, POINTS, TABLE_SHAPES
 from framehaul.studies.table_shapes.passes import Row, within_limits
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
 from framehaul.techniques import Technique
@@ -33,26 +31,20 @@ SHAPES_OF = {
     "sizes": SHAPES,
 }
 COMPARED: dict[DatabaseDirection, tuple[str, ...]] = {
-    ("postgres", "write"): (
-        "polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted", "polars_framehaul_write",
-    ),
-    ("postgres", "read"): (
-        "polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded", "polars_framehaul_read",
-    ),
+    ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted"),
+    ("postgres", "read"): ("polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded"),
     ("clickhouse", "write"): (
         "polars_httpx_parquet", "polars_http_client_arrow_stream", "polars_http_client_native_presorted",
-        "polars_framehaul_write",
     ),
     ("clickhouse", "read"): (
         "polars_urllib_csv", "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
-        "polars_framehaul_read",
     ),
 }  # fmt: skip
-"""The best published technique of each direction, one without our codecs, the fastest of all, and our choice."""
+"""The best published technique of each direction, one without our codecs, and the fastest of all."""
 EVERYDAY: dict[DatabaseDirection, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest"),
     ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
-}  # fmt: skip
+}
 """Everyday calls that may win with few rows, measured on the standard table only."""
 MOST_EVERYDAY_ROWS = 10_000
 """The largest table of everyday calls, which send rows one at a time and are far behind with more rows."""
@@ -69,17 +61,14 @@ def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, s
     Raises ValueError for a parameter out of range.
     """
     check(ROWS=(rows, 1))
-    if not 0 < megabytes < math.inf:
-        raise ValueError(f"MEGABYTES={megabytes!r}: give a number above 0")
-    if points not in POINTS.choices:
-        raise ValueError(f"POINTS={points!r}: choose from {', '.join(POINTS.choices)}")
-    schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, "megabytes": megabytes, "points": points}
+    for parameter, value in ((MEGABYTES, megabytes), (POINTS, points)):
+        parameter.value(str(value))
+    schedule, terms = Rounds(rounds, warmup, seed), {"rows": rows, "megabytes": megabytes, "points": points}
     with recording.with_servers(TABLE_SHAPES, Row, schedule, **terms) as (this_run, both):
         what = f"frames of up to {rows:,} rows and {megabytes:g} MB, {rounds} rounds after {warmup} warm-up"
         this_run.metadata["what"] = what
 
-        def work(stop: threading.Event) -> None:
+        def work(stop: Event) -> None:
             for shape in SHAPES_OF[points]:
                 once = replace(shape, content=functools.cache(shape.content))  # generated once for all directions
                 for size, path in product(rows_of(shape, points, rows, megabytes, seed), COMPARED):
@@ -97,39 +86,30 @@ def rows_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -
 
 
 def measured_on(shape: Shape, path: DatabaseDirection, size: int) -> list[Technique]:
-    """Return the techniques of a direction that move `size` rows of a shape."""
+    """Return the techniques of a direction that move `size` rows of a shape, with framehaul's own choice."""
     everyday = EVERYDAY.get(path, ()) if shape.name == STANDARD.name and size <= MOST_EVERYDAY_ROWS else ()
-    return [named(*path, name) for name in (*COMPARED[path], *everyday)]
+    return [named(*path, name) for name in (*COMPARED[path], f"polars_framehaul_{path[1]}", *everyday)]
 
 
 def _measure(
-    this_run: Recording,
-    both: Servers,
-    shape: Shape,
-    size: int,
-    path: DatabaseDirection,
-    rounds: Rounds,
-    stop: threading.Event,
+    this_run: Recording, both: Servers, shape: Shape, size: int, path: DatabaseDirection, rounds: Rounds, stop: Event
 ) -> None:
     """Measure one direction of one shape, all techniques in shuffled rounds."""
     (database, direction), calls, tried = path, CALLS.get(size, 1), measured_on(shape, path, size)
-    if direction == "write":
-        content = shape.content(shape.table, size * calls, rounds.seed)
-        moved = content.nbytes
-    else:
-        content, calls = shape.content(shape.table, size, rounds.seed), min(calls, READ_CALLS)
-        moved = content.nbytes * calls
+    if direction == "read":
+        calls = min(calls, READ_CALLS)
+    content = shape.content(shape.table, size * calls if direction == "write" else size, rounds.seed)
+    moved = content.nbytes if direction == "write" else content.nbytes * calls
 
     def row(one: Technique, number: int, outcome: Pass[Moved]) -> Row:
         ended = within_limits(outcome)
         whole = vars(result(this_run.run_id, TABLE_SHAPES.notebook, one, size * calls, number, ended)) | {"rows": size}
-        measured: dict[str, Any] = {}
         if isinstance(outcome, Ok):
             p50_s, p99_s = map(float, np.percentile(outcome.values.latencies_s, (50, 99)))
-            measured = {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
+            whole |= {"bytes_per_s": moved / outcome.values.seconds, "p50_s": p50_s, "p99_s": p99_s}
             if calls > 1:
                 whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
-        return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved, **measured)
+        return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved)
 
     log = this_run.log(row, stop)
     if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):

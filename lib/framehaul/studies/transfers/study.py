@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,7 +46,11 @@ def _measure(
     database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int, profile: int,
     table: str,
 ) -> None:  # fmt: skip
-    """Record the passes of `run`, and the server's version and settings."""
+    """Record the passes of `run` in stages of growing size, and the server's version and settings.
+
+    Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
+    end, with few rows and together with the fastest techniques, so that their ratios are known.
+    """
     study, schedule, moved = study_of(database, direction), Rounds(rounds, warmup, seed), TABLES[table]
     chosen = techniques(cast("Database", database), cast("Direction", direction))
     terms: dict[str, Any] = {"rows": rows, "race": race, "profile": profile}
@@ -62,41 +65,25 @@ def _measure(
             def measure_stage(some: list[Technique], stage: Stage) -> None:
                 this_run.expect(1 + len(some) * (stage.rounds.warmup + stage.rounds.passes))
                 log = this_run.technique_log(study.notebook, stage.rows, stop)
-                options = PassOptions(profile=bool(profile))
-                measure.run(some, server, moved, content.slice(0, stage.rows), stage.rounds, log, options)
+                options, part = PassOptions(profile=bool(profile)), content.slice(0, stage.rows)
+                measure.run(some, server, moved, part, stage.rounds, log, options)
 
-            _in_stages(chosen, measure_stage, this_run.so_far, rows, schedule, race=bool(race))
+            left, slow = chosen, list[Technique]()
+            everyday = [one for one in chosen if one.origin == "everyday"]
+            if everyday and (first := first_stage(rows, schedule)):
+                measure_stage(everyday, first)
+                fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
+                slow = [one for one in everyday if one not in fast_enough]
+                left = [one for one in chosen if one not in slow]
+            *before, last = stages(rows, schedule, race=bool(race))
+            for stage in before:
+                measure_stage(left, stage)
+                left = leaders(left, this_run.so_far(), stage)
+            measure_stage(left, last)
+            if slow:
+                measure_stage([*slow, *left], final_stage(rows, schedule))
 
         interruptible(work)
-
-
-def _in_stages(
-    chosen: list[Technique],
-    measure_stage: Callable[[list[Technique], Stage], None],
-    so_far: Callable[[], pl.DataFrame],
-    rows: int,
-    schedule: Rounds,
-    *,
-    race: bool,
-) -> None:
-    """Measure techniques in stages of growing size, without the techniques that are too slow for a stage.
-
-    Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
-    end, with few rows and together with the fastest techniques, so that their ratios are known.
-    """
-    everyday, behind = [one for one in chosen if one.origin == "everyday"], list[Technique]()
-    if everyday and (stage := first_stage(rows, schedule)):
-        measure_stage(everyday, stage)
-        fast_enough = in_time(everyday, so_far(), stage, rows, race=race)
-        behind = [one for one in everyday if one not in fast_enough]
-    left = [one for one in chosen if one not in behind]
-    *before, last = stages(rows, schedule, race=race)
-    for stage in before:
-        measure_stage(left, stage)
-        left = leaders(left, so_far(), stage)
-    measure_stage(left, last)
-    if behind:
-        measure_stage([*behind, *left], final_stage(rows, schedule))
 
 
 def study_of(database: str, direction: str) -> Study:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
-from framehaul.bench.rounds import check
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.techniques.registry import Database
 
+BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 TABLE = Table(
     "framehaul_upsert",
     (
@@ -40,33 +40,19 @@ class Case:
     share: int
 
     @property
-    def label(self) -> str:
-        """The case in words."""
-        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self._there} there"
-
-    @property
-    def there_before(self) -> str:
-        """The table in words."""
-        return f"{self.target_rows:,} rows there before, {self._there} of the keys"
-
-    @property
-    def _there(self) -> str:
-        return f"{PER_CENT * self.existing / self.rows:.0f}%"  # a single row has 0% or 100%, whatever the share
-
-    @property
     def existing(self) -> int:
         """The number of incoming rows whose key exists."""
         return min(self.target_rows, round(self.rows * self.share / PER_CENT))
 
+    @property
+    def exact_share(self) -> str:
+        """The percentage in words; a single row has 0% or 100%, whatever the share."""
+        return f"{PER_CENT * self.existing / self.rows:.0f}%"
 
-def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number below its minimum or a share above 100."""
-    for name, least in (("targets", 1), ("incoming", 1), ("shares", 0)):
-        for one in values[name]:
-            check(**{name.upper(): (one, least)})
-    for share in values["shares"]:
-        if not 0 <= share <= PER_CENT:
-            raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
+    @property
+    def label(self) -> str:
+        """The case in words."""
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self.exact_share} there"
 
 
 def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:

@@ -20,8 +20,7 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.studies.faults.wire import BreakingRelay
-from framehaul.studies.upsert.frames import KEY, TABLE, Case, incoming
-from framehaul.studies.upsert.passes import BOTH
+from framehaul.studies.upsert.frames import BOTH, KEY, TABLE, Case, incoming
 from framehaul.studies.upsert.places import Bench, as_read, count_marks, count_staging_tables, opened, upsert, wait
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
@@ -128,19 +127,14 @@ def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
 
 def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, int]:
     """Count wrong rows after two writers: lost or changed rows, doubled keys, and rows of the losing writer."""
-    columns = TABLE.column_names
     first, second = frames
-    kept = there.join(pl.concat([first, second]), on=KEY, how="anti")
-    both = first.select(KEY).join(second.select(KEY), on=KEY)
-    acceptable = pl.concat([kept, first, second])
-    as_sent = found.join(acceptable, on=columns, how="semi", nulls_equal=True)
-    wanted = acceptable.select(KEY).unique()
-    shared = as_sent.join(both, on=KEY, how="semi")
-    counts = [int((shared["mark"] == mark).sum()) for mark in (1, 2)]
+    acceptable = pl.concat([there.join(pl.concat(frames), on=KEY, how="anti"), first, second])
+    as_sent = found.join(acceptable, on=TABLE.column_names, how="semi", nulls_equal=True)
+    shared = as_sent.join(first, on=KEY, how="semi").join(second, on=KEY, how="semi")
     return {
-        "lost_rows": len(wanted.join(as_sent, on=KEY, how="anti")),
+        "lost_rows": len(acceptable.select(KEY).unique().join(as_sent, on=KEY, how="anti")),
         "doubled_rows": len(found) - found.select(KEY).n_unique(),
-        "mixed_rows": min(counts),
+        "mixed_rows": min(int((shared["mark"] == mark).sum()) for mark in (1, 2)),
     }
 
 
@@ -157,12 +151,6 @@ class MessageRelay(BreakingRelay):
         super().__init__(*targets)
         self.starts: list[int] = []
         self._answered = True
-
-    def count(self) -> None:
-        """Restart the counts of bytes and messages."""
-        super().count()
-        self._answered = True
-        self.starts.clear()
 
     async def _lets_through(self, count: int, *, from_client: bool) -> bool:
         if from_client and self._answered:
@@ -201,6 +189,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
         table = bench.fresh(technique)
         with opened(technique, through) as undisturbed:
             relay.count()
+            relay.starts.clear()
             technique.function(undisturbed, table, bench.come)
             after = relay.before_the_end
         table, held, until = bench.fresh(technique), threading.Event(), threading.Event()
@@ -226,8 +215,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
 
 def state_of(found: pl.DataFrame, there: pl.DataFrame, expected: pl.DataFrame) -> str:
     """Return which rows of the frame are in the table: `nothing`, `all`, `rows missing`, `rows twice` or `a part`."""
-    columns = found.columns
-    here, before, after = (frame.select(columns).sort(columns) for frame in (found, there, expected))
+    here, before, after = (frame.select(found.columns).sort(found.columns) for frame in (found, there, expected))
     if here.equals(after):
         return "all"
     if here.equals(before):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, cast
 
 from framehaul.bench.verify import Expected
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
-from framehaul.servers import ClickHouseServer, PostgresServer, Server
+from framehaul.servers import ClickHouseServer, Server
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables, tables_of
 from framehaul.studies.upsert.frames import TABLE, Case, base, incoming, updated
 from framehaul.techniques import Technique
@@ -37,19 +38,16 @@ class FinalTables(ClickHouseTables):
         return super().run(query, body, **settings, final=1)
 
 
-def as_read(technique: Technique, server: PostgresServer | ClickHouseServer) -> Tables:
+def as_read(technique: Technique, server: Server) -> Tables:
     """Return the tables of a server, which are read with FINAL if the technique requires it."""
     return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables_of(server)
 
 
 def count_marks(tables: Tables) -> tuple[int, int]:
     """Return the number of rows in the table of the study, and the sum of their marks."""
-    if isinstance(tables, PostgresTables):
-        ((rows, marks),) = tables.run(f"SELECT count(*), coalesce(sum(mark), 0) FROM {TABLE.postgres_name}")
-    else:
-        assert isinstance(tables, ClickHouseTables)
-        ((rows, marks),) = tables.rows(f"SELECT count(), sum(mark) FROM {TABLE.clickhouse_name}")
-    return int(rows), int(marks)
+    query = f"SELECT count(*), sum(mark) FROM {TABLE.name}"
+    ((rows, marks),) = tables.rows(query) if isinstance(tables, ClickHouseTables) else tables.run(query)
+    return int(rows), int(marks or 0)
 
 
 def wait(tables: Tables, table: Table) -> None:
@@ -70,7 +68,7 @@ def count_staging_tables(tables: Tables, table: Table = TABLE) -> int:
 
 
 class Bench:
-    """The existing, incoming and expected rows of a case, on a server while the block lasts."""
+    """The existing, incoming and expected rows of a case, on a server."""
 
     def __init__(self, server: Server, case: Case, seed: int) -> None:
         self.server, self.case, self.seed = server, case, seed
@@ -81,26 +79,21 @@ class Bench:
         self._source, self._reference = (TABLE.renamed(f"{TABLE.name}_{name}") for name in ("before", "after"))
         self._right = Expected(TABLE, from_polars(self.expected, TABLE))
 
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self.tables.kept())
-            stack.callback(self._drop)
-            count_staging_tables(self.tables)  # drops tables of a killed run
-            self.tables.create(self._source)
-            self.tables.load(self._source, from_polars(self.there, TABLE))
-            self._right.keep_reference(self.tables, self._reference)
-            self._close = stack.pop_all().close
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _drop(self) -> None:
-        # If the server is down, the next run drops our tables.
-        with contextlib.suppress(ServerError):
-            for table in (TABLE, self._source, self._reference):
-                self.tables.drop(table)
-            count_staging_tables(self.tables)
+    @contextmanager
+    def filled(self) -> Iterator[Self]:
+        """Hold the existing and the expected rows in tables while the block lasts."""
+        with self.tables.kept():
+            try:
+                count_staging_tables(self.tables)  # drops tables of a killed run
+                self.tables.create(self._source)
+                self.tables.load(self._source, from_polars(self.there, TABLE))
+                self._right.keep_reference(self.tables, self._reference)
+                yield self
+            finally:
+                with contextlib.suppress(ServerError):  # the server is down: the next run drops our tables
+                    for table in (TABLE, self._source, self._reference):
+                        self.tables.drop(table)
+                    count_staging_tables(self.tables)
 
     def fresh(self, technique: Technique) -> Table:
         """Create the table that the technique needs, with the existing rows of the case, and return it."""

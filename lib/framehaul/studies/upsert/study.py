@@ -6,35 +6,71 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from framehaul.bench import recording
+import polars as pl
+
+from framehaul.bench import recording, store
 from framehaul.bench.children import ended_with_the_block
 from framehaul.bench.passes import Pass, Skipped, columns_of
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, interruptible
+from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.store import Status
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
-from framehaul.studies.upsert.frames import Case, cases, check_sizes
+from framehaul.studies.upsert.frames import BOTH, PER_CENT, Case, cases
 from framehaul.studies.upsert.measure import killed, sent_twice, timed, together, watched
-from framehaul.studies.upsert.passes import BOTH, Part, Row
 from framehaul.studies.upsert.places import Bench
 from framehaul.techniques import Technique, upserts
+from framehaul.techniques.registry import frame_and_driver
 
 MOST_ROWS = 2_000
 """The maximum of rows of a table that is read as a whole after each trial."""
 MOST_REPEATED_ROWS = 5_000_000
 """The maximum of rows of a table with several rounds; creating a larger one takes half a minute for each pass."""
-LEAST_ROWS_PER_S = 40_000
-"""A lower bound for the speed at which a table is created, upserted and compared."""
+LEAST_ROWS_PER_S = 1_500
+"""A lower bound of the rows/s at which a table is created, updated and compared once for every upsert."""
 
 
 @dataclass(frozen=True)
-class Trial:
+class Row:
+    """A pass of an upsert; a missing number is None, never 0."""
+
+    run_id: str
+    part: str
+    database: str
+    technique: str
+    label: str
+    target_rows: int
+    rows: int
+    share: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    read_before_s: float | None = None
+    """The seconds of a reader's query over the whole table before the upsert."""
+    longest_read_s: float | None = None
+    seen: str | None = None
+    """The states that the reader saw while the upsert ran, each with its number of reads."""
+    errors: str | None = None
+    lost_rows: int | None = None
+    doubled_rows: int | None = None
+    mixed_rows: int | None = None
+    """The rows of the writer with fewer rows, among rows with keys of both writers."""
+    left: str | None = None
+    """The rows of the frame in the table after the client was killed."""
+    beside: int | None = None
+    """The number of staging tables left after the client was killed."""
+    status: Status = "ok"
+    reason: str | None = None
+
+
+class Trial(NamedTuple):
     """A measurement of upserts in a case, and its number of passes."""
 
-    part: Part
+    part: str
     case: Case
     upserts: list[Technique]
     passes: int
@@ -42,21 +78,18 @@ class Trial:
 
     def run(self, this_run: Recording, server: Server, warmup: int, seed: int, stop: threading.Event) -> bool:
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
-        where = self.case.target_rows, self.case.rows, self.case.share
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
+            where = self.case.target_rows, self.case.rows, self.case.share
             named = this_run.run_id, self.part, one.database, one.name, one.label
             return Row(*named, *where, number, **columns_of(outcome))
 
-        def name(one: Technique) -> str:
-            return f"{self.part}: {one.name}"
-
-        rows = [row(one, number, Skipped("")) for one in self.upserts for number in range(1, self.passes + 1)]
+        rows = [row(one, number + 1, Skipped("")) for one in self.upserts for number in range(self.passes)]
         if all(map(this_run.finished, rows)):
             return False
-        with Bench(server, self.case, seed) as bench:
-            rounds = Rounds(self.passes, warmup, seed)
-            this_run.in_rounds(self.upserts, rounds, partial(self.measure, bench), row, name, stop=stop)
+        with Bench(server, self.case, seed).filled() as bench:
+            measure, rounds = partial(self.measure, bench), Rounds(self.passes, warmup, seed)
+            this_run.in_rounds(self.upserts, rounds, measure, row, lambda one: f"{self.part}: {one.name}", stop=stop)
         return True
 
 
@@ -68,10 +101,12 @@ def run(
 
     Raises ValueError for a parameter out of range.
     """
-    sizes = {"targets": targets, "incoming": incoming, "shares": shares}
-    check_sizes(sizes)
+    check(TARGETS=(min(targets), 1), INCOMING=(min(incoming), 1), SHARES=(min(shares), 0))
+    if max(shares) > PER_CENT:
+        raise ValueError(f"SHARES={max(shares)}: give whole per cent, 0 to 100")
     chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
     keys, schedule = [one.key for some in chosen.values() for one in some], Rounds(rounds, warmup, seed)
+    sizes = {"targets": targets, "incoming": incoming, "shares": shares}
     with (
         recording.with_servers(UPSERT_STUDY, Row, schedule, tried=keys, **sizes) as (this_run, both),
         ended_with_the_block(),
@@ -105,14 +140,25 @@ def run(
 
 def patience(values: Mapping[str, Any]) -> int:
     """Return the additional timeout of a cell in seconds."""
-    known = sum(len(upserts(database)) for database in BOTH)
-    made = sum(
-        (passes_of(case, values["rounds"]) + values["warmup"]) * (case.target_rows + case.rows)
-        for case in cases(values["targets"], values["incoming"], values["shares"])
-    )
-    return int(known * made / LEAST_ROWS_PER_S)
+    return int((values["rounds"] + values["warmup"]) * sum(values["targets"]) // LEAST_ROWS_PER_S)
 
 
 def passes_of(case: Case, passes: int) -> int:
     """Return the number of rounds of a case."""
     return passes if case.target_rows <= MOST_REPEATED_ROWS else 1
+
+
+def placed(directory: Path) -> pl.DataFrame:
+    """Return the timed passes of a results directory as passes of techniques, with the columns of `measured.PLACE`."""
+    timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
+    drivers = {name: frame_and_driver(name)[1] for name in timed["technique"].unique()}
+    lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
+    alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert", "variant": ""}
+    cases = [Case(*row) for row in timed.select("target_rows", "rows", "share").rows()]
+    tables = [f"{one.target_rows:,} rows there before, {one.exact_share} of the keys" for one in cases]
+    return timed.with_columns(**lacking).with_columns(
+        **{column: pl.lit(value) for column, value in alike.items()},
+        notebook=pl.lit(UPSERT_STUDY.notebook), connections=pl.lit(1),
+        frame=pl.col("technique").str.extract("^([a-z]+)_"), driver=pl.col("technique").replace(drivers),
+        table=pl.Series(tables, dtype=pl.String),
+    )  # fmt: skip

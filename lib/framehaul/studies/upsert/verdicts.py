@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from framehaul.studies.upsert.passes import BOTH
+from framehaul.studies.upsert.frames import BOTH
 from framehaul.techniques import upserts
 from framehaul.techniques.contract import ALL_OR_NOTHING
 

@@ -7,8 +7,8 @@ import datetime as dt
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,18 @@ import pyarrow as pa
 import requests
 from google.api_core.exceptions import GoogleAPICallError
 from google.api_core.retry import Retry, if_exception_type
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import bigquery
-from google.resumable_media import InvalidResponse
 
-from framehaul.data.schema import COMMENT
+from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
-from framehaul.studies.buildings import SCHEMA
-from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseError, each_at_once
+from framehaul.studies.buildings import SCHEMA, TABLE
+from framehaul.studies.warehouse.warehouses import PARQUET, Target
 
-TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
-FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
+TYPES = {ColumnType.INT32: "INTEGER", ColumnType.DATE: "DATE", ColumnType.TEXT: "STRING"}
+FIELDS = [bigquery.SchemaField(column.name, TYPES[column.type]) for column in TABLE.columns]
 OPTIONS: dict[str, Any] = {
     "schema": FIELDS,
     "create_disposition": bigquery.CreateDisposition.CREATE_NEVER,
@@ -55,68 +54,52 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True)
-class BigQuery:
-    """A table on BigQuery or an emulator; each file is one job, which loads all of its rows or none."""
-
-    client: bigquery.Client
-    table: bigquery.TableReference
-
-    def load(self, files: Sequence[Path], parallel: int) -> None:
-        """Load the files; when a job fails, rows of other files may be in the table."""
-        each_at_once(self._load, files, parallel)
-
-    def _load(self, file: Path) -> None:
-        try:
-            with file.open("rb") as source:
-                # A resumed upload keeps the number of its job, so that no row is loaded twice.
-                job = self.client.load_table_from_file(source, self.table, job_config=CONFIGS[file.suffix])
-            while not job.done():  # result() would poll at growing intervals of up to 20 s
-                time.sleep(POLL_SECONDS)
-            job.result()
-        except (GoogleAPICallError, GoogleAuthError, InvalidResponse, requests.RequestException) as error:
-            raise WarehouseError(f"{file}: {error}") from error
-
-    def content(self) -> pa.Table:
-        """Return the whole table over the JSON interface, which is slow for large tables."""
-        rows = self.client.list_rows(self.table, selected_fields=FIELDS)
-        return rows.to_arrow(create_bqstorage_client=False).cast(SCHEMA)
-
-
 @contextmanager
-def opened(settings: Settings) -> Iterator[BigQuery]:
+def opened(settings: Settings) -> Iterator[Target]:
     """Create a table with a unique name in the data set of the settings, and delete it at the end of the block.
 
     Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
     """
-    # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
-    with contextlib.closing(_client(settings)) as client:
-        table = _new_table(client, settings)
+    project, endpoint = settings.bigquery_project, settings.bigquery_endpoint
+    if not project or not settings.bigquery_dataset:
+        raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
+    credentials: Credentials = AnonymousCredentials()
+    if not (endpoint and endpoint.startswith("http://")):  # only emulators lack TLS; they get no credentials
         try:
-            yield BigQuery(client, table)
+            credentials, _ = google.auth.default(scopes=bigquery.Client.SCOPE)
+        except GoogleAuthError as error:
+            raise UnavailableError(f"there are no credentials for BigQuery: {REMEDY} ({error})") from error
+    options = {"api_endpoint": endpoint} if endpoint else None
+    # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
+    with contextlib.closing(bigquery.Client(project, credentials, client_options=options)) as client:
+        table = _new_table(client, bigquery.DatasetReference(project, settings.bigquery_dataset))
+
+        def load_one(file: Path) -> None:
+            """Load a file by one job, which loads all of its rows or none."""
+            with file.open("rb") as source:
+                # A resumed upload keeps the number of its job, so that no row is loaded twice.
+                job = client.load_table_from_file(source, table, job_config=CONFIGS[file.suffix])
+            while not job.done():  # result() would poll at growing intervals of up to 20 s
+                time.sleep(POLL_SECONDS)
+            job.result()
+
+        def load(files: Sequence[Path], parallel: int) -> None:
+            with ThreadPoolExecutor(parallel) as pool:
+                list(pool.map(load_one, files))
+
+        def content() -> pa.Table:  # over the JSON interface, which is slow for large tables
+            rows = client.list_rows(table, selected_fields=FIELDS)
+            return rows.to_arrow(create_bqstorage_client=False).cast(SCHEMA)
+
+        try:
+            yield Target(load, content)
         finally:
             client.delete_table(table, not_found_ok=True)
 
 
-def _client(settings: Settings) -> bigquery.Client:
-    """Return a client for the project; without TLS, which only emulators lack, it sends no credentials."""
-    if not settings.bigquery_project or not settings.bigquery_dataset:
-        raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
-    endpoint = settings.bigquery_endpoint
-    options = {"api_endpoint": endpoint} if endpoint else None
-    if endpoint and endpoint.startswith("http://"):
-        return bigquery.Client(settings.bigquery_project, AnonymousCredentials(), client_options=options)
-    try:
-        credentials, _ = google.auth.default(scopes=bigquery.Client.SCOPE)
-    except GoogleAuthError as error:
-        raise UnavailableError(f"there are no credentials for BigQuery: {REMEDY} ({error})") from error
-    return bigquery.Client(settings.bigquery_project, credentials, client_options=options)
-
-
-def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableReference:
+def _new_table(client: bigquery.Client, dataset: bigquery.DatasetReference) -> bigquery.TableReference:
     """Create an empty table; raises UnavailableError if the data set does not exist or is not writable."""
-    dataset = bigquery.DatasetReference(client.project, settings.bigquery_dataset or "")
-    reference = bigquery.TableReference(dataset, f"{TABLE}_{secrets.token_hex(8)}")
+    reference = bigquery.TableReference(dataset, f"{TABLE.name}_{secrets.token_hex(8)}")
     table = bigquery.Table(reference, FIELDS)
     table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
     try:

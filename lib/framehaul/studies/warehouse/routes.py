@@ -14,34 +14,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import batched, pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse_text
+from framehaul.data.schema import COMMENT, quote_clickhouse_text
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables
-from framehaul.studies.buildings import SCHEMA
+from framehaul.studies.buildings import TABLE
 from framehaul.techniques import clients
 from framehaul.techniques.beyond.postgres_read import pages_query
-from framehaul.techniques.streaming import gathered
+from framehaul.techniques.streaming import write_batches
 
 CODEC = "snappy"
-"""The codec of all Parquet files, as published. The study of Parquet compares codecs."""
+"""The codec of all Parquet files, as published; it is pyarrow's default. The study of Parquet compares codecs."""
 GZIP_LEVEL = 1
 """The fastest level, as published; in the article, higher levels never made the whole route faster."""
 ROWS_PER_PIECE = 2048
 """The number of rows of COPY that are compressed or decoded at once, about 600 KB of buildings."""
-ROWS_PER_GROUP = 50_000
 READ_BYTES = 1 << 20
-
-TYPES = {pa.int32(): ColumnType.INT32, pa.date32(): ColumnType.DATE, pa.string(): ColumnType.TEXT}
-COLUMNS = tuple(Column(field.name, TYPES[field.type], nullable=True) for field in SCHEMA)
-SOURCE = Table("framehaul_buildings", COLUMNS, key=())
-"""The table of buildings on PostgreSQL. It has no key, as published."""
+LAST_PAGE = 2**32 - 2
+"""The number of the last page that a table may have, which no table of ours does."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +56,13 @@ def csv_gzip(servers: Servers, directory: Path, parallel: int) -> None:
     with (
         clients.open_psycopg(servers.postgres) as connection,
         connection.cursor() as cursor,
-        cursor.copy(f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT csv)".encode()) as copy,
+        cursor.copy(f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT csv)".encode()) as copy,
         ThreadPoolExecutor(parallel) as pool,
     ):
-        for number, member in enumerate(_gzip_members(pool, _pieces(copy), at_once=2 * parallel)):
+        pieces = map(b"".join, batched(copy, ROWS_PER_PIECE))
+        for number, member in enumerate(_gzip_members(pool, pieces, at_once=2 * parallel)):
             with (directory / f"part{number % parallel:04}.csv.gz").open("ab") as file:
                 file.write(member)
-
-
-def _pieces(copy: Iterable[Any]) -> Iterator[bytes]:
-    """Join the rows of a COPY, which arrive one at a time."""
-    return map(b"".join, batched(copy, ROWS_PER_PIECE))
 
 
 def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[bytes]:
@@ -92,7 +82,7 @@ def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> N
     Each dump is a LIMIT with an OFFSET, as published. It uses one thread: with more, the order of a Log table would
     differ between dumps, and rows would be missing or duplicated.
     """
-    tables, copy = ClickHouseTables(servers.clickhouse), f"{SOURCE.name}_copy"
+    tables, copy = ClickHouseTables(servers.clickhouse), f"{TABLE.name}_copy"
     with _reachable():
         try:
             # The types are those of the PostgreSQL engine: with Date, as published, dates before 1970 would change.
@@ -119,16 +109,13 @@ def clickhouse_direct(servers: Servers, directory: Path, _: int) -> None:
 
 def remote(server: PostgresServer) -> str:
     """Return the table function that reads the PostgreSQL table in ClickHouse, with address and login."""
-    values = (f"{server.host}:{server.port}", server.database, SOURCE.name, server.user, server.password)
+    values = (f"{server.host}:{server.port}", server.database, TABLE.name, server.user, server.password)
     return f"postgresql({', '.join(map(quote_clickhouse_text, values))})"
 
 
 def dump(server: ClickHouseServer, query: str, file: Path) -> None:
     """Write the result of a query to a Parquet file as it arrives."""
-    settings: dict[str, str | int] = {
-        "output_format_parquet_compression_method": CODEC,
-        "output_format_parquet_string_as_string": 1,
-    }
+    settings = {"output_format_parquet_compression_method": CODEC, "output_format_parquet_string_as_string": "1"}
     with (
         clients.open_http_client(server) as connection,
         connection.post(f"{query} FORMAT Parquet", settings=settings) as response,
@@ -157,7 +144,7 @@ def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
     with clients.open_duckdb(servers.postgres) as connection:
         connection.execute(f"SET threads = {parallel}")
         connection.execute(
-            f"COPY (SELECT * FROM pg.{SOURCE.postgres_name}) TO '{directory}' "
+            f"COPY (SELECT * FROM pg.{TABLE.postgres_name}) TO '{directory}' "
             f"(FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT)"
         )
 
@@ -169,18 +156,17 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
         cursors = [stack.enter_context(connection.cursor()) for connection in connections]
         for cursor in cursors:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        cursors[0].execute(f"SELECT pg_export_snapshot(), ({pages_query(SOURCE)})")
+        cursors[0].execute(f"SELECT pg_export_snapshot(), ({pages_query(TABLE)})")
         [(snapshot, pages)] = cursors[0].fetchall()
         for cursor in cursors[1:]:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        bounds = [pages * part // parallel for part in range(parallel)]
+        bounds = [*(pages * part // parallel for part in range(parallel)), LAST_PAGE]
         ranges = [f"ctid >= '({low},0)' AND ctid < '({high},0)'" for low, high in pairwise(bounds)]
-        ranges.append(f"ctid >= '({bounds[-1]},0)'")
 
         def write_range(number: int) -> None:
-            query = f"SELECT {SOURCE.postgres_columns} FROM {SOURCE.postgres_name} WHERE {ranges[number]}"
+            query = f"SELECT {TABLE.postgres_columns} FROM {TABLE.postgres_name} WHERE {ranges[number]}"
             cursors[number].execute(query)
-            write_parquet(cursors[number].fetch_record_batch(), directory / f"part{number:04}.parquet")
+            write_batches(cursors[number].fetch_record_batch(), TABLE, directory / f"part{number:04}.parquet")
 
         list(stack.enter_context(ThreadPoolExecutor(parallel)).map(write_range, range(parallel)))
         for connection in connections:
@@ -189,32 +175,25 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
 
 def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
     """Decode binary COPY with compiled loops as the fastest reader of notebook 02 does, and write it with pyarrow."""
-    decoder = CopyDecoder(SOURCE)
+    decoder = CopyDecoder(TABLE)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with (
             clients.open_psycopg(servers.postgres) as connection,
             connection.cursor() as cursor,
-            cursor.copy(f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT binary)".encode()) as copy,
+            cursor.copy(f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT binary)".encode()) as copy,
         ):
-            for piece in _pieces(copy):
-                decoder.feed(piece)
+            for rows in batched(copy, ROWS_PER_PIECE):
+                decoder.feed(b"".join(rows))
                 yield from decoder.take()
         yield from decoder.finish().to_batches()
 
-    write_parquet(batches(), directory / "part0000.parquet")
-
-
-def write_parquet(batches: Iterator[pa.RecordBatch], file: Path) -> None:
-    """Write record batches to a Parquet file, with some 50,000 rows in each row group."""
-    with pq.ParquetWriter(file, SOURCE.arrow_schema, compression=CODEC) as writer:
-        for group in gathered(batches, ROWS_PER_GROUP):
-            writer.write_table(group.cast(SOURCE.arrow_schema))
+    write_batches(batches(), TABLE, directory / "part0000.parquet")
 
 
 def pg_parquet(servers: Servers, directory: Path, _: int) -> None:
     """Encode Parquet on the server, and write it to a file as it arrives."""
-    query = f"COPY {SOURCE.postgres_name} TO STDOUT (FORMAT parquet, COMPRESSION '{CODEC}')"
+    query = f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT parquet, COMPRESSION '{CODEC}')"
     with (
         clients.open_psycopg_parquet_stream(servers.postgres) as connection,
         connection.cursor() as cursor,

@@ -13,27 +13,23 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 
 from framehaul.bench import recording
 from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
-from framehaul.data.equality import content_fingerprint
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies import buildings
+from framehaul.studies.buildings import TABLE
 from framehaul.studies.registry import WAREHOUSE
-from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
+from framehaul.studies.warehouse.routes import ROUTES, Route
 from framehaul.studies.warehouse.warehouses import Target, opened_clickhouse, opened_duckdb
 
 type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
-"""Opens a warehouse with an empty table; at the end of the block the table is dropped.
-
-Raises UnavailableError, with the remedy, without the warehouse, and ServerError where its table is not ours.
-"""
+"""Opens a warehouse with an empty table, which is dropped at the end; raises UnavailableError without the warehouse."""
 
 
 def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
@@ -43,12 +39,10 @@ def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextMan
     return bigquery.opened(settings)
 
 
-WAREHOUSES: dict[str, Opened] = {
-    "duckdb": opened_duckdb,
-    "clickhouse": opened_clickhouse,
-    "bigquery": opened_bigquery,
-}
-"""The warehouses by their names in results; the first needs nothing but this machine."""
+WAREHOUSES: dict[str, Opened] = {"duckdb": opened_duckdb, "clickhouse": opened_clickhouse, "bigquery": opened_bigquery}
+"""The warehouses by their names in results."""
+
+type Task = tuple[Route, str]
 
 
 @dataclass(frozen=True)
@@ -76,11 +70,11 @@ class Result:
 def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
     """Move the table along every route into every warehouse and return one row per pass.
 
-    `parallel` is the maximum number of simultaneous files, connections or loads. Raises ValueError for an invalid
-    parameter, ServerError without a server, ResultsError when results/warehouse.csv cannot be written.
+    `parallel` is the maximum number of simultaneous files, connections or loads.
     """
     check(ROWS=(rows, 1), parallel=(parallel, 1))
-    schedule, tasks = Rounds(rounds, warmup, seed), [*product(ROUTES, WAREHOUSES)]
+    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
+    tasks = [*product(ROUTES, WAREHOUSES)]
     with (
         recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
@@ -89,78 +83,55 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
         this_run.expect(len(tasks) * (warmup + rounds))
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
 
-        def row(task: tuple[Route, str], number: int, ended: Pass[dict[str, Any]]) -> Result:
+        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
             route, warehouse = task
             labels = route.name, route.label, route.origin, warehouse
             return Result(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
-        def name(task: tuple[Route, str]) -> str:
+        def move(task: Task, _: int) -> dict[str, Any]:
+            return moved(task, both, this_run.settings, content, directory, parallel)
+
+        def name(task: Task) -> str:
             return f"{task[0].name} to {task[1]}"
 
         def work(stop: threading.Event) -> None:
             try:
-                move = Move(both, this_run.settings, directory, parallel, rows, fill(tables, rows, seed))
+                tables.create(TABLE)
+                tables.load(TABLE, content)
                 this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory)
             finally:
-                tables.drop(SOURCE)
+                tables.drop(TABLE)
 
         interruptible(work)
 
 
-def fill(tables: PostgresTables, rows: int, seed: int) -> int:
-    """Create the table of buildings on PostgreSQL and return the fingerprint of its rows."""
-    content = buildings.table(rows, seed)
-    tables.create(SOURCE)
-    tables.load(SOURCE, content)
-    return fingerprint(content)
+def moved(
+    task: Task, servers: Servers, settings: Settings, sent: pa.Table, directory: Path, parallel: int
+) -> dict[str, Any]:
+    """Make the files in a new directory, load them into an empty table, and return the figures of the pass.
 
-
-def fingerprint(content: pa.Table) -> int:
-    """Return the `content_fingerprint` of buildings, which does not depend on the order of rows."""
-    frame = pl.from_arrow(content.select(buildings.SCHEMA.names).cast(buildings.SCHEMA))
-    assert isinstance(frame, pl.DataFrame)
-    return content_fingerprint(frame)
-
-
-@dataclass(frozen=True)
-class Move:
-    """A function that makes one pass along a route into a warehouse, with the parameters of all passes."""
-
-    servers: Servers
-    settings: Settings
-    directory: Path
-    """The directory of the files during a pass."""
-    parallel: int
-    rows: int
-    fingerprint: int
-
-    def __call__(self, task: tuple[Route, str], _: int) -> dict[str, Any]:
-        """Make the files, load them into an empty table, and compare all rows with the source.
-
-        Raises UnavailableError without the warehouse or the route, WrongResultError for other rows.
-        """
-        route, warehouse = task
-        self.directory.mkdir()
-        try:
-            with WAREHOUSES[warehouse](self.servers, self.settings) as target:
-                start = time.perf_counter()
-                route.function(self.servers, self.directory, self.parallel)
-                made = time.perf_counter()
-                files = sorted(self.directory.iterdir())
-                target.load(files, self.parallel)
-                loaded = time.perf_counter()
-                content = target.content()
-            values = {
-                "files": len(files),
-                "file_bytes": sum(file.stat().st_size for file in files),
-                "files_s": made - start,
-                "load_s": loaded - made,
-                "seconds": loaded - start,
-                "rows_per_s": self.rows / (loaded - start),
-            }
-        finally:
-            shutil.rmtree(self.directory)
-        if content.num_rows != self.rows:
-            return right(values, f"{content.num_rows} rows arrived instead of {self.rows}")
-        same = fingerprint(content) == self.fingerprint
-        return right(values, None if same else "other values arrived than were sent")
+    All rows are compared with the rows that were `sent`. Raises UnavailableError without the warehouse or the route,
+    WrongResultError for other rows.
+    """
+    route, warehouse = task
+    directory.mkdir()
+    try:
+        with WAREHOUSES[warehouse](servers, settings) as target:
+            start = time.perf_counter()
+            route.function(servers, directory, parallel)
+            made = time.perf_counter()
+            files = sorted(directory.iterdir())
+            target.load(files, parallel)
+            loaded = time.perf_counter()
+            wrong, _, _ = buildings.difference(target.content(), sent)
+        figures = {
+            "files": len(files),
+            "file_bytes": sum(file.stat().st_size for file in files),
+            "files_s": made - start,
+            "load_s": loaded - made,
+            "seconds": loaded - start,
+            "rows_per_s": sent.num_rows / (loaded - start),
+        }
+        return right(figures, wrong)
+    finally:
+        shutil.rmtree(directory)

@@ -28,8 +28,5 @@ def none_http_client_native_discarded(connection: HttpConnection, table: Table) 
 @technique(family="server", label="baseline: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
 def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -> int:
     """Read the format of the fastest readers: UUIDs as text, dictionaries, the native writer, no compression."""
-    return discard(
-        connection,
-        f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
-        ARROW_DICTIONARY,
-    )
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    return discard(connection, query, ARROW_DICTIONARY)

@@ -18,11 +18,9 @@ FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size
 @technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert rows in the order in which the server stores them, which is sorted by key within a partition."""
-    connection.post(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}",
-        settings=FASTEST,
-    ).read()
+    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}"
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {rows}"
+    connection.post(query, settings=FASTEST).read()
 
 
 @technique(
@@ -32,11 +30,10 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
 )
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert shuffled rows, so that the server sorts them again; shuffling is on the clock."""
-    connection.post(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY cityHash64({table.clickhouse_key})",
-        settings=FASTEST,
-    ).read()
+    order = f"cityHash64({table.clickhouse_key})"
+    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY {order}"
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {rows}"
+    connection.post(query, settings=FASTEST).read()
 
 
 @technique(family="server", label="baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")

@@ -56,12 +56,9 @@ async def none_asyncpg_copy_binary_two_connections(
 
 @technique(family="server", label="baseline: SELECT serialised as binary inside the server (no wire, no decoding)")
 def none_psycopg_serialize(connection: psycopg.Connection[Any], table: Table) -> int:
-    """Run the scan and the output functions by EXPLAIN ANALYZE, which sends nothing; return the number of rows.
-
-    https://www.postgresql.org/docs/18/sql-explain.html, option SERIALIZE
-    """
+    """Run the scan and the output functions by EXPLAIN ANALYZE, which sends nothing; return the number of rows."""
+    # https://www.postgresql.org/docs/18/sql-explain.html, option SERIALIZE
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
-    plan: Any = connection.execute(
-        f"EXPLAIN (ANALYZE, SERIALIZE BINARY, TIMING OFF, BUFFERS OFF, FORMAT JSON) {query}".encode()
-    ).fetchone()
+    explain = f"EXPLAIN (ANALYZE, SERIALIZE BINARY, TIMING OFF, BUFFERS OFF, FORMAT JSON) {query}"
+    plan: Any = connection.execute(explain.encode()).fetchone()
     return int(plan[0][0]["Plan"]["Actual Rows"])

@@ -13,10 +13,8 @@ from framehaul.techniques.registry import technique
 @technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
     """Insert rows in the order of the frame, and update the primary key with each row."""
-    connection.execute(
-        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
-        f"SELECT {table.postgres_columns} FROM {source.postgres_name}".encode()
-    )
+    rows = f"SELECT {table.postgres_columns} FROM {source.postgres_name}"
+    connection.execute(f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows}".encode())
 
 
 @technique(
@@ -26,7 +24,5 @@ def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table
 )
 def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
     """Insert rows in the order of the primary key; sorting is on the clock."""
-    connection.execute(
-        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
-        f"SELECT {table.postgres_columns} FROM {source.postgres_name} ORDER BY {table.postgres_key}".encode()
-    )
+    rows = f"SELECT {table.postgres_columns} FROM {source.postgres_name} ORDER BY {table.postgres_key}"
+    connection.execute(f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows}".encode())

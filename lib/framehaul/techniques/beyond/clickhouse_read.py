@@ -1,7 +1,4 @@
-"""Read a dataframe from ClickHouse by techniques beyond the published ones.
-
-Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a table of ClickHouse into a dataframe by techniques beyond the published ones."""
 
 from __future__ import annotations
 
@@ -16,32 +13,23 @@ import pyarrow as pa
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
+from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import clickhouse_driver
-    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+    from clickhouse_connect.driver.client import Client as ConnectClient
+
+type HttpPair = tuple[HttpConnection, HttpConnection]
 
 # A SELECT returns all rows or raises an error. A profile may end it early without an error, by a limit, or by an
 # overflow mode for rows, bytes or time: https://clickhouse.com/docs/operations/settings/query-complexity
-ALL_ROWS: dict[str, str | int] = {
-    "limit": 0,
-    "offset": 0,
-    "read_overflow_mode": "throw",
-    "read_overflow_mode_leaf": "throw",
-    "result_overflow_mode": "throw",
-    "timeout_overflow_mode": "throw",
-    "timeout_overflow_mode_leaf": "throw",
-    "set_overflow_mode": "throw",
-    "distinct_overflow_mode": "throw",
-    "sort_overflow_mode": "throw",
-    "group_by_overflow_mode": "throw",
-    "join_overflow_mode": "throw",
-    "transfer_overflow_mode": "throw",
-}
+LIMITED = ("read", "result", "timeout", "set", "distinct", "sort", "group_by", "join", "transfer")
+ALL_ROWS: dict[str, str | int] = {"limit": 0, "offset": 0}
+ALL_ROWS |= {f"{name}_overflow_mode": "throw" for name in LIMITED}
+ALL_ROWS |= {f"{name}_overflow_mode_leaf": "throw" for name in ("read", "timeout")}
 # By default a block, and so a record batch, ends at 1 MB, about 8,000 rows of an ordinary table. With a larger limit it
 # ends at 65,409 rows: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes
 LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
@@ -141,26 +129,23 @@ def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Tab
     client="http_client_pair",
     connections=2,
 )
-def polars_http_client_arrow_two_connections(
-    connections: tuple[HttpConnection, HttpConnection], table: Table
-) -> pl.DataFrame:
+def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table) -> pl.DataFrame:
     """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table.
 
     Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.
     """
-    select = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
     partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
-    first, second = (", ".join(f"'{name}'" for name in partitions[at::2]) or "''" for at in (0, 1))
 
-    def half(connection: HttpConnection, condition: str) -> pl.DataFrame:
-        query = f"{select} WHERE _partition_id {condition} FORMAT ArrowStream"
+    def half(connection: HttpConnection, names: list[str]) -> pl.DataFrame:
+        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+        chosen = ", ".join(f"'{name}'" for name in names) or "''"
+        query = f"{query} WHERE _partition_id IN ({chosen}) FORMAT ArrowStream"
         response = connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})
         return to_polars(read_arrow(response, preallocated=True), table)
 
     with ThreadPoolExecutor(2) as pool:
-        conditions = f"IN ({first})", f"IN ({second})"
-        return pl.concat(pool.map(half, connections, conditions), rechunk=False)
+        return pl.concat(pool.map(half, connections, (partitions[::2], partitions[1::2])), rechunk=False)
 
 
 @technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")
@@ -197,35 +182,30 @@ def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: T
 
 
 @technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
-def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
+def polars_clickhouse_connect_query_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
     """Polars takes over the driver's Arrow table."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return to_polars(client.query_arrow(query, settings=ARROW, use_strings=True), table)
 
 
-def text_query(table: Table) -> str:
-    """Return a SELECT of a table; raises ValueError for bytes, which the driver does not distinguish from text."""
-    refuse(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse", "nested")
-    if names := table.columns_of(ColumnType.BYTES):
-        raise ValueError(f"columns {names} are bytes, of which query_df_arrow would make text: use query_arrow")
-    return f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+def query_df_arrow(client: ConnectClient, table: Table, library: str) -> Any:
+    """Return the driver's own frame; raises ValueError for bytes, which the driver does not distinguish from text."""
+    refuse(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse", "anywhere")
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+    return client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library=library)
 
 
 @technique(family="arrow", label="clickhouse-connect query_df_arrow -> Polars dataframe")
-def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
+def polars_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
     """Return the driver's own Polars frame."""
-    query = text_query(table)
-    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="polars")
-    assert isinstance(frame, pl.DataFrame)
+    frame: pl.DataFrame = query_df_arrow(client, table, "polars")
     return frame
 
 
 @technique(family="arrow", label="clickhouse-connect query_df_arrow -> Pandas dataframe")
-def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+def pandas_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pd.DataFrame:
     """Return the driver's own pandas frame of Arrow: every column has an Arrow-backed dtype."""
-    query = text_query(table)
-    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="pandas")
-    assert isinstance(frame, pd.DataFrame)
+    frame: pd.DataFrame = query_df_arrow(client, table, "pandas")
     return frame
 
 
@@ -233,27 +213,22 @@ def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, ta
 IN_UTC = NATIVE | {"session_timezone": "UTC"}
 
 
-def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+def query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
     """Return the driver's own frame, in which bytes stay bytes, and which has its columns when it has no rows."""
     objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
     refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
-    for name in table.columns_of(*ARRAYS):
-        kind = table.arrow_schema.field(name).type.value_type
-        if pa.types.is_floating(kind):
-            raise ValueError(f"column {name} is an Array of floats: NaN would be all its NULLs, use query_arrow")
-        if pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_binary(kind) or kind == pa.timestamp("ns"):
-            raise ValueError(f"column {name} is an Array of {kind}, of which the driver makes another: use query_arrow")
+    refuse(table, FLOATS, "in which NaN would be all its NULLs: use query_arrow", "clickhouse", "nested")
+    changed = {ColumnType.DATE, ColumnType.TIME, ColumnType.BYTES, ColumnType.TIMESTAMP_NS}
+    refuse(table, changed, "of whose elements the driver makes others: use query_arrow", "clickhouse", "nested")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
 @technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
-def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
-    """The driver decodes Native blocks, in Python and Cython.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
-    """
+def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
+    """The driver decodes Native blocks, in Python and Cython."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     return query_df(client, table)
 
 
@@ -262,7 +237,7 @@ def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: T
     label="clickhouse-connect query_df, Rust codec -> Pandas dataframe",
     client="clickhouse_connect_rust",
 )
-def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Rust."""
     return query_df(client, table)
 
@@ -294,11 +269,7 @@ def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table
     no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
     refuse(table, NO_DRIVER_ARROW, no_arrow, "clickhouse", "anywhere")
     refuse(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse", "nested")
-    content: Any = client.query_arrow(query_for_driver(table), settings=NATIVE)
-    for name in table.columns_of(*TIMESTAMPS):
-        at = content.column_names.index(name)
-        content = content.set_column(at, name, content.column(name).cast(table.arrow_schema.field(name).type))
-    return to_polars(content, table)
+    return to_polars(client.query_arrow(query_for_driver(table), settings=NATIVE), table)
 
 
 @technique(family="engine", label="chDB SELECT ... FROM remote() -> Polars dataframe")
@@ -314,8 +285,6 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {source} {settings}"
     content = pa.ipc.open_stream(remote.engine.query(query, "ArrowStream").bytes()).read_all()
     if not counted or content.num_rows < int(counted):
-        raise ValueError(
-            f"{content.num_rows:,} of {int(counted or 0):,} rows came: take limit and offset out of the user's profile "
-            "or read over HTTP, where they are undone"
-        )
+        remedy = "take limit and offset out of the user's profile or read over HTTP, where they are undone"
+        raise ValueError(f"{content.num_rows:,} of {int(counted or 0):,} rows came: {remedy}")
     return to_polars(content, table)

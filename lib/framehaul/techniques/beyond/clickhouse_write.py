@@ -30,16 +30,14 @@ from framehaul.techniques.registry import technique
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import pandas as pd
-    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+    from clickhouse_connect.driver.client import Client as ConnectClient
+
+    from framehaul.techniques.beyond.clickhouse_read import HttpPair
 
 # An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
 # that is not nullable is an error and not a zero. A missing column is an error, and column names are case-sensitive.
 # https://clickhouse.com/docs/operations/settings/formats
-INSERT: dict[str, str | int] = {
-    "async_insert": 0,
-    "wait_for_async_insert": 1,
-    "input_format_null_as_default": 0,
-}
+INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "input_format_null_as_default": 0}
 ARROW = INSERT | {
     "input_format_arrow_allow_missing_columns": 0,
     "input_format_arrow_case_insensitive_column_matching": 0,
@@ -81,15 +79,10 @@ def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, fr
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
 def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """The server sorts and writes two blocks at a time, of 262,144 rows instead of about a million by default.
-
-    https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
-    """
+    """The server sorts and writes two blocks at a time, of 262,144 rows instead of about a million by default."""
+    # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     content = prepare(frame, table, "clickhouse")
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
-
-
-type HttpPair = tuple[HttpConnection, HttpConnection]
 
 
 def insert_halves(connections: HttpPair, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
@@ -123,18 +116,27 @@ def pandas_http_client_arrow_two_connections(connections: HttpPair, table: Table
 
 
 @contextmanager
-def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
-    """Create an empty copy of the table for the block, which replaces the table at its end unless it raises.
+def staging_table(connection: HttpConnection, table: Table, engine: str = "") -> Iterator[Table]:
+    """Create an empty copy of the table for the block, with a unique name and the table's engine or another.
 
-    https://clickhouse.com/docs/sql-reference/statements/exchange
+    A client that is killed leaves it.
     """
-    new = table.renamed(f"{table.name} {secrets.token_hex(8)}")
-    connection.post(f"CREATE TABLE {new.clickhouse_name} AS {table.clickhouse_name}").read()
+    # ClickHouse's joinGet reads a dot as the end of a database name, in quotes as well.
+    staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
+    connection.post(f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}").read()
     try:
+        yield staging
+    finally:
+        connection.post(f"DROP TABLE {staging.clickhouse_name} SYNC").read()
+
+
+@contextmanager
+def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
+    """Create an empty copy of the table for the block, which replaces the table at its end unless it raises."""
+    # https://clickhouse.com/docs/sql-reference/statements/exchange
+    with staging_table(connection, table) as new:
         yield new
         connection.post(f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}").read()
-    finally:
-        connection.post(f"DROP TABLE {new.clickhouse_name} SYNC").read()
 
 
 @technique(
@@ -203,12 +205,12 @@ def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: 
 
 
 @technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
-def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
+def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
     client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=ARROW)
 
 
-def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
+def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """Insert a frame with the driver's call, which makes Native blocks and matches columns by position.
 
     The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's,
@@ -225,11 +227,9 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 
 
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
-def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """The driver encodes the frame as Native blocks, in Python and Cython.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
-    """
+def pandas_clickhouse_connect_insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
+    """The driver encodes the frame as Native blocks, in Python and Cython."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     insert_df(client, table, frame)
 
 
@@ -238,9 +238,7 @@ def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: 
     label="clickhouse-connect insert_df, Rust codec, from Pandas",
     client="clickhouse_connect_rust",
 )
-def pandas_clickhouse_connect_insert_df_rust(
-    client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
-) -> None:
+def pandas_clickhouse_connect_insert_df_rust(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
     refuse(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse", "nested")
@@ -248,10 +246,8 @@ def pandas_clickhouse_connect_insert_df_rust(
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:
-    """Insert Native blocks, which the server stores one by one instead of collecting a million rows first.
-
-    https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
-    """
+    """Insert Native blocks, which the server stores one by one instead of collecting a million rows first."""
+    # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
     settings = NATIVE | own_token() | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
@@ -282,7 +278,5 @@ def pandas_http_client_native_presorted(connection: HttpConnection, table: Table
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB reads it by its name
-    remote.engine.query(
-        f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"
-    )
+    rows = f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"
+    remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")

@@ -1,15 +1,12 @@
-"""Read a dataframe from PostgreSQL by techniques beyond the published ones.
-
-Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a table of PostgreSQL into a dataframe by techniques beyond the published ones."""
 
 from __future__ import annotations
 
 import io
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import connectorx
@@ -59,23 +56,6 @@ def page_ranges(pages: int) -> tuple[str, str]:
     return f"ctid < '({pages // 2},0)'", f"ctid >= '({pages // 2},0)'"
 
 
-@contextmanager
-def in_one_snapshot(connections: PsycopgPair, table: Table) -> Iterator[tuple[str, str]]:
-    """Begin a transaction on both connections, with one snapshot, and yield the condition of each one's half.
-
-    https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
-    """
-    first, second = connections
-    with first.transaction(), second.transaction():
-        for connection in connections:
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.execute(UTF8)
-        ((snapshot,),) = first.execute("SELECT pg_export_snapshot()").fetchall()
-        second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        ((pages,),) = first.execute(pages_query(table).encode()).fetchall()
-        yield page_ranges(pages)
-
-
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
     """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++.
 
@@ -108,16 +88,14 @@ def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     return to_pandas(fetch_table(connection, table), table)
 
 
-async def copy_decoded(
-    connection: asyncpg.Connection[Any], table: Table, condition: str = "true", schema: pa.Schema | None = None
-) -> pa.Table:
+async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, schema: pa.Schema | None = None) -> pa.Table:
     """Return the rows of a binary COPY, decoded batch by batch while the server sends, in views or in a schema."""
     decoder = CopyDecoder(table, schema)
 
     async def take(data: bytes) -> None:
         decoder.feed(data)
 
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     # asyncpg cannot nest a transaction in one that a statement began.
     async with nullcontext() if connection.is_in_transaction() else connection.transaction():
         await connection.execute(UTF8)
@@ -134,7 +112,13 @@ async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
-    return to_pandas(await copy_decoded(connection, table, schema=table.arrow_large_schema), table, valid=True)
+    return to_pandas(await copy_decoded(connection, table, table.arrow_large_schema), table, valid=True)
+
+
+def from_sockets[F: Callable[..., Any]](label: str, connections: int = 1) -> Callable[[F], F]:
+    """Register a technique that reads binary COPY from the socket of each psycopg connection."""
+    client = "psycopg_plain" if connections == 1 else "psycopg_plain_pair"
+    return technique(family="copy_binary", label=label, client=client, connections=connections)
 
 
 def copy_from_wire(
@@ -149,21 +133,13 @@ def copy_from_wire(
     return decoder.finish()
 
 
-@technique(
-    family="copy_binary",
-    label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Polars dataframe",
-    client="psycopg_plain",
-)
+@from_sockets("psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Polars dataframe")
 def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """One compiled loop decodes the socket's bytes into columns; no driver splits them into messages first."""
     return to_polars(copy_from_wire(connection, table), table, valid=True)
 
 
-@technique(
-    family="copy_binary",
-    label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Pandas dataframe",
-    client="psycopg_plain",
-)
+@from_sockets("psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Pandas dataframe")
 def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(copy_from_wire(connection, table, schema=table.arrow_large_schema), table, valid=True)
@@ -171,28 +147,26 @@ def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
 
 def copy_halves_from_wire(connections: PsycopgPair, table: Table, schema: pa.Schema | None = None) -> pa.Table:
     """Return the rows by `copy_from_wire`, half of the pages over each connection, in one snapshot."""
-    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
-        halves = pool.map(copy_from_wire, connections, (table, table), conditions, (schema, schema))
+    # https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
+    first, second = connections
+    with first.transaction(), second.transaction(), ThreadPoolExecutor(2) as pool:
+        for connection in connections:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute(UTF8)
+        ((snapshot,),) = first.execute("SELECT pg_export_snapshot()").fetchall()
+        second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        ((pages,),) = first.execute(pages_query(table).encode()).fetchall()
+        halves = pool.map(copy_from_wire, connections, (table, table), page_ranges(pages), (schema, schema))
         return pa.concat_tables(halves)
 
 
-@technique(
-    family="copy_binary",
-    label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Polars dataframe",
-    client="psycopg_plain_pair",
-    connections=2,
-)
+@from_sockets("psycopg binary COPY read from its sockets, two connections, one snapshot -> Polars dataframe", 2)
 def polars_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table: Table) -> pl.DataFrame:
     """Two backends scan half of the pages each, in one exported snapshot."""
     return to_polars(copy_halves_from_wire(connections, table), table, valid=True)
 
 
-@technique(
-    family="copy_binary",
-    label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Pandas dataframe",
-    client="psycopg_plain_pair",
-    connections=2,
-)
+@from_sockets("psycopg binary COPY read from its sockets, two connections, one snapshot -> Pandas dataframe", 2)
 def pandas_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(copy_halves_from_wire(connections, table, table.arrow_large_schema), table, valid=True)
@@ -214,13 +188,13 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     return to_pandas(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
-def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
+def copy_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
     """Return rows as tab-delimited CSV, in a transaction that sets how values are written.
 
     Raises ValueError for types whose text form no parser here supports.
     """
     refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     buffer = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text
     buffer.seek(0, io.SEEK_END)
     with connection.transaction(), connection.cursor() as cursor:
@@ -232,17 +206,13 @@ def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str 
     return buffer
 
 
-def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
-    """Return tab-delimited CSV as a frame, with every column parsed as its type: nothing is inferred."""
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
+def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """Read text as the published technique does, with a type given for every column: nothing is inferred."""
+    text = copy_text(connection, table)
     if text.getbuffer().nbytes == len(BOM_UTF8):
         return pl.DataFrame(schema=table.polars_schema)
     return pl.read_csv(text, separator="\t", has_header=False, schema=table.polars_schema)
-
-
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
-def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-    """Read text as the published technique does, with a type given for every column."""
-    return parse_text(copy_text(connection, table), table)
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
@@ -270,10 +240,8 @@ NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 @technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
-    """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot.
-
-    https://duckdb.org/docs/stable/core_extensions/postgres
-    """
+    """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
+    # https://duckdb.org/docs/stable/core_extensions/postgres
     check_encoding(connection)
     refuse(table, LONG_NUMBERS, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")

@@ -22,7 +22,6 @@ import pgpq
 import polars as pl
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
@@ -30,16 +29,7 @@ from framehaul.codecs.binary_form import in_binary_form
 from framehaul.codecs.key_order import STRETCH_ROWS, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
-from framehaul.data.schema import (
-    ARRAYS,
-    LONG_NUMBERS,
-    NESTED,
-    Column,
-    ColumnType,
-    Table,
-    quote_postgres,
-    refuse,
-)
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, quote_postgres, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
@@ -49,14 +39,24 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
-    from numpy.typing import NDArray
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An unquoted empty field is NULL, a quoted
-# empty field is empty text. PostgreSQL and Polars agree on that by default, so that no text becomes NULL.
-COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
+    from framehaul.data.text import Int64s
+    from framehaul.techniques.beyond.postgres_read import PsycopgPair
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
+
+
+def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
+    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked.
+
+    A binary array names the type of its elements, and the driver does not have these types.
+    """
+    for column in table.columns:
+        has_zone = zones and getattr(column.innermost.types.arrow, "tz", None)
+        if column.type in ARRAYS and (column.element.type is ColumnType.UUID or has_zone):
+            kind = column.types.postgres
+            raise ValueError(f"column {column.name} is {kind}, which {driver} does not write: use psycopg or asyncpg")
 
 
 def copy_batches(
@@ -69,13 +69,9 @@ def copy_batches(
     """Copy record batches in this schema; pgpq encodes rows while the server reads the rows before them.
 
     Values are in PostgreSQL's binary form, and columns are matched by position. The caller begins the transaction and
-    sets its encoding to UTF-8. Raises ValueError for lists of moments with a zone and of UUIDs: a binary array names
-    the type of its elements, and pgpq has neither type.
+    sets its encoding to UTF-8. Raises ValueError as `refuse_arrays` does.
     """
-    refuse_uuid_lists(table, "pgpq")
-    for column in table.columns:
-        if column.type in ARRAYS and getattr(column.element.types.arrow, "tz", None):
-            raise ValueError(f"column {column.name} is {column.types.postgres}, which pgpq does not write: use ADBC")
+    refuse_arrays(table, "pgpq", zones=True)
     encoder = pgpq.ArrowToPostgresBinaryEncoder(schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
@@ -104,9 +100,9 @@ def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Sche
                 raise ValueError(f"{error} (in what follows row {first_row:,})") from error
             raise
 
-    begin, *others = range(0, max(1, len(frame)), BATCH_ROWS)
-    first = convert(begin)
-    return first.schema, (batch for part in chain([first], map(convert, others)) for batch in part.to_batches())
+    parts = map(convert, range(0, max(1, len(frame)), BATCH_ROWS))
+    first = next(parts)
+    return first.schema, (batch for part in chain([first], parts) for batch in part.to_batches())
 
 
 def copy_binary(
@@ -130,7 +126,7 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
     copy_binary(connection, table, *in_slices(frame, table))
 
 
-def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+def picked(content: pa.Table, rows: Int64s) -> Iterator[pa.RecordBatch]:
     """Yield these rows in their order, in batches that are gathered on demand, or sliced if they are adjacent."""
     for at in range(0, len(rows), STRETCH_ROWS):
         part = rows[at : at + STRETCH_ROWS]
@@ -139,7 +135,7 @@ def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatc
         yield chosen.combine_chunks().to_batches()[0]
 
 
-def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Table, NDArray[np.int64]]:
+def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
     """Return the frame in PostgreSQL's binary form, and its row numbers near the order of the primary key."""
     content = in_binary_form(prepare(frame, table, "postgres"), table)
     return near_key_order(content, table)
@@ -167,9 +163,7 @@ def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, fra
     contract=HALVES,
     requires=("key",),
 )
-def polars_pgpq_presorted_two_connections(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
-) -> None:
+def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table, frame: pl.DataFrame) -> None:
     """Each connection copies one half of the key's range; when one fails, the rows of the other stay."""
     content, rows = presorted(frame, table)
     halves = picked(content, rows[: len(rows) // 2]), picked(content, rows[len(rows) // 2 :])
@@ -193,19 +187,18 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """Drop the primary key, copy the frame, and build the key by one sort, in one transaction."""
     schema, batches = in_slices(frame, table)
-    name = sql.SQL(table.postgres_name)
+    alter = f"ALTER TABLE {table.postgres_name}"
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(UTF8)
         found = cursor.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
         if found is None or not found[1]:
             has = f"the key {found[2]}" if found else "no primary key"
             raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
-        key = sql.Identifier(found[0])
+        key = quote_postgres(found[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
-        connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
+        connection.execute(f"{alter} DROP CONSTRAINT {key}".encode())
         copy_batches(connection, table, schema, batches)
-        columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
-        connection.execute(sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY ({})").format(name, key, columns))
+        connection.execute(f"{alter} ADD CONSTRAINT {key} PRIMARY KEY ({table.postgres_key})".encode())
 
 
 @technique(
@@ -257,18 +250,18 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
 }
 
 
-def python_maker(column: Column) -> Callable[[Any], Any] | None:
-    """Return a function that makes psycopg's object of a value or a list; None where psycopg takes the value itself."""
-    make = PYTHON.get(column.innermost.type)
-    if make is None or column.type not in ARRAYS:
-        return make
-    return lambda values: [None if value is None else make(value) for value in values]
+def made(value: Any, make: Callable[[str], object]) -> object:
+    """Return psycopg's object of a value, which may be NULL or a list."""
+    if isinstance(value, list):
+        return [made(each, make) for each in value]
+    return None if value is None else make(value)
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, and psycopg encodes each value."""
-    made = [(at, make) for at, column in enumerate(table.columns) if (make := python_maker(column))]
+    kinds = [column.innermost.type for column in table.columns]
+    makers = {at: PYTHON[kind] for at, kind in enumerate(kinds) if kind in PYTHON}
     frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
@@ -279,23 +272,9 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
             copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
             for row in frame.iter_rows():
                 values = list(row)
-                for at, make in made:
-                    values[at] = None if values[at] is None else make(values[at])
+                for at, make in makers.items():
+                    values[at] = made(values[at], make)
                 copy.write_row(values)
-
-
-def uuid_lists(table: Table) -> list[str]:
-    """Return the names of the columns that are lists of UUIDs."""
-    return [name for name in table.columns_within(ColumnType.UUID) if name not in table.columns_of(ColumnType.UUID)]
-
-
-def refuse_uuid_lists(table: Table, driver: str) -> None:
-    """Raise ValueError for lists of UUIDs: a binary array names the type of its elements."""
-    if lists := uuid_lists(table):
-        raise ValueError(
-            f"column {lists[0]} is uuid[], which {driver} does not write: use psycopg, asyncpg, or ADBC into a "
-            "staging table (polars_adbc_staging)"
-        )
 
 
 @contextmanager
@@ -311,14 +290,17 @@ def one_commit(connection: AdbcConnection) -> Iterator[Any]:
     connection.commit()
 
 
-NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
+def for_adbc(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
+    """Return a frame in PostgreSQL's binary form; raises ValueError for types that ADBC does not write."""
+    no_digits = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
+    refuse(table, LONG_NUMBERS, no_digits, "postgres")
+    refuse_arrays(table, "ADBC")
+    return in_binary_form(prepare(frame, table, "postgres"), table)
 
 
 def ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """Append a frame by ADBC's bulk ingest, in a transaction; ADBC needs UUIDs as bytes."""
-    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
-    refuse_uuid_lists(table, "ADBC")
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
+    content = for_adbc(frame, table)
     with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
 
@@ -335,15 +317,6 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
     ingest(connection, table, frame)
 
 
-def uuid_lists_as(table: Table, kind: str) -> str:
-    """Return the columns for a SELECT that casts lists of UUIDs to this type."""
-    lists = uuid_lists(table)
-    return ", ".join(
-        f"{quoted}::{kind} AS {quoted}" if name in lists else quoted
-        for name, quoted in ((name, quote_postgres(name)) for name in table.column_names)
-    )
-
-
 @technique(
     family="arrow",
     label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow",
@@ -352,21 +325,16 @@ def uuid_lists_as(table: Table, kind: str) -> str:
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key.
 
-    It has the frame's columns only: other columns of the target get their defaults. Lists of UUIDs are lists of text.
+    It has the frame's columns only: other columns of the target get their defaults.
     """
-    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    staging = f"framehaul_staging_{secrets.token_hex(8)}"
+    content = for_adbc(frame, table)
+    staging, columns = f"framehaul_staging_{secrets.token_hex(8)}", table.postgres_columns
     with one_commit(connection) as cursor:
-        cursor.execute(
-            f"CREATE TEMPORARY TABLE {staging} ON COMMIT DROP AS "
-            f"SELECT {uuid_lists_as(table, 'text[]')} FROM {table.postgres_name} WITH NO DATA"
-        )
+        empty = f"SELECT {columns} FROM {table.postgres_name} WITH NO DATA"
+        cursor.execute(f"CREATE TEMPORARY TABLE {staging} ON COMMIT DROP AS {empty}")
         cursor.adbc_ingest(staging, content, mode="append", temporary=True)
-        cursor.execute(
-            f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
-            f"SELECT {uuid_lists_as(table, 'uuid[]')} FROM {staging} ORDER BY {table.postgres_key}"
-        )
+        rows = f"SELECT {columns} FROM {staging} ORDER BY {table.postgres_key}"
+        cursor.execute(f"INSERT INTO {table.postgres_name} ({columns}) {rows}")
 
 
 def insert_by_duckdb(
@@ -382,10 +350,8 @@ def insert_by_duckdb(
 
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB's extension for PostgreSQL scans the frame and copies it into the table.
-
-    https://duckdb.org/docs/stable/core_extensions/postgres
-    """
+    """DuckDB's extension for PostgreSQL scans the frame and copies it into the table."""
+    # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")

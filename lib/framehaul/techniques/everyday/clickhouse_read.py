@@ -1,7 +1,4 @@
-"""Read a dataframe from ClickHouse by the calls that manuals show first.
-
-Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a dataframe from ClickHouse by the calls that manuals show first."""
 
 from __future__ import annotations
 
@@ -23,49 +20,39 @@ if TYPE_CHECKING:
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-driver")
 def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas reads rows over a SQLAlchemy connection.
-
-    `read_sql` would first check over a second connection whether the query is a table's name, which fails for some
-    names: https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
-    """
+    """pandas reads rows over a SQLAlchemy connection."""
+    # `read_sql` would first check over a second connection whether the query is a table's name, which fails for some
+    # names: https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     return pd.read_sql_query(query, connection)
 
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-connect")
 def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The connection uses the dialect of clickhouse-connect.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
-    """
+    """The connection uses the dialect of clickhouse-connect."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
 def pandas_clickhouse_sqlalchemy_http_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """The connection uses the dialect that reads tab-separated text over HTTP.
-
-    https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
-    """
+    """The connection uses the dialect that reads tab-separated text over HTTP."""
+    # https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
     return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
 def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars reads rows over a SQLAlchemy connection.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    """
+    """Polars reads rows over a SQLAlchemy connection."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
     return pl.read_database(query, connection)
 
 
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-connect")
 def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """The connection uses the dialect of clickhouse-connect.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
-    """
+    """The connection uses the dialect of clickhouse-connect."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     return polars_clickhouse_sqlalchemy_read_database(connection, table)
 
 
@@ -75,10 +62,8 @@ def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Co
     client="clickhouse_driver_numpy",
 )
 def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
-    """clickhouse-driver makes numpy arrays of native blocks; it renames columns, which get their names back.
-
-    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
-    """
+    """clickhouse-driver makes numpy arrays of native blocks; it renames columns, which get their names back."""
+    # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
     frame: pd.DataFrame = client.query_dataframe(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
     frame.columns = pd.Index(table.column_names)
     return frame
@@ -86,29 +71,23 @@ def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, t
 
 @technique(family="row_fetch", label="clickhouse-connect query, rows -> Polars dataframe")
 def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFrame:
-    """clickhouse-connect returns tuples, and Polars builds columns from them.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
-    """
+    """clickhouse-connect returns tuples, and Polars builds columns from them."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     rows = client.query(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").result_rows
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 @technique(family="http_native", label="Ibis to_pandas", client="ibis_clickhouse")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
-    """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns.
-
-    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    """
+    """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns."""
+    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     frame: pd.DataFrame = backend.table(table.name).to_pandas()
     return frame
 
 
 @technique(family="http_native", label="Ibis to_polars", client="ibis_clickhouse")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
-    """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over.
-
-    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    """
+    """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over."""
+    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     frame: pl.DataFrame = table_by_ibis(backend, table).to_polars()
     return frame

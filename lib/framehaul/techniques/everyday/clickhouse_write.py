@@ -1,7 +1,4 @@
-"""Write a dataframe to ClickHouse by the calls that manuals show first.
-
-Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
-"""
+"""Write a dataframe to ClickHouse by the calls that manuals show first."""
 
 from __future__ import annotations
 
@@ -23,12 +20,9 @@ if TYPE_CHECKING:
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-driver")
 def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to SQLAlchemy, and clickhouse-driver makes native blocks of them.
-
-    Raises ValueError for a name with a percent sign, which the dialect doubles and then does not find.
-    https://clickhouse-sqlalchemy.readthedocs.io/
-    """
-    if "%" in table.name:
+    """pandas gives rows to SQLAlchemy, and clickhouse-driver makes native blocks of them."""
+    # https://clickhouse-sqlalchemy.readthedocs.io/
+    if "%" in table.name:  # which the dialect doubles
         raise ValueError(f"table {table.name}: clickhouse-sqlalchemy finds no table with % in its name: rename it")
     frame.to_sql(table.name, connection, if_exists="append", index=False)
 
@@ -37,62 +31,48 @@ def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table
 def pandas_clickhouse_connect_sqlalchemy_to_sql(
     connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame
 ) -> None:
-    """pandas gives rows to SQLAlchemy, and clickhouse-connect makes native blocks of them.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
-    """
+    """pandas gives rows to SQLAlchemy, and clickhouse-connect makes native blocks of them."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     frame.to_sql(table.name, connection, if_exists="append", index=False)
 
 
 @technique(family="native_columnar", label="clickhouse-driver rows from Polars")
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
-    """clickhouse-driver makes native blocks of row tuples.
-
-    https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
-    """
+    """clickhouse-driver makes native blocks of row tuples."""
+    # https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows())
 
 
 @technique(
-    family="native_columnar",
-    label="clickhouse-driver columns of numpy from Pandas",
-    client="clickhouse_driver_numpy",
+    family="native_columnar", label="clickhouse-driver columns of numpy from Pandas", client="clickhouse_driver_numpy"
 )
 def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
-    """clickhouse-driver makes native blocks of numpy arrays.
-
-    They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
-    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
-    """
+    """clickhouse-driver makes native blocks of numpy arrays."""
+    # They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
+    # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
     columns = [copied(frame[name]) for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
 
 @technique(family="http_native", label="clickhouse-connect insert of rows from Polars")
 def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.DataFrame) -> None:
-    """clickhouse-connect makes native blocks of row tuples.
-
-    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
-    """
+    """clickhouse-connect makes native blocks of row tuples."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     client.insert(table.clickhouse_name, frame.rows(), column_names=table.column_names)
 
 
 @technique(family="http_native", label="Ibis insert from Pandas", client="ibis_clickhouse")
 def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
-    """Ibis passes a pandas frame to clickhouse-connect's `insert_df`.
-
-    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
-    """
+    """Ibis passes a pandas frame to clickhouse-connect's `insert_df`."""
+    # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     backend.insert(table.name, frame)
 
 
 @technique(family="arrow", label="Ibis insert of Arrow from Polars", client="ibis_clickhouse")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
-    """Ibis passes Arrow to clickhouse-connect's `insert_arrow`.
-
-    From a Polars frame it would make an external table, whose column names it does not quote.
-    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
-    """
+    """Ibis passes Arrow to clickhouse-connect's `insert_arrow`."""
+    # From a Polars frame it would make an external table, whose column names it does not quote.
+    # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     backend.insert(table.name, frame.to_arrow())
 
 

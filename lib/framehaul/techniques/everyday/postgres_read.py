@@ -1,7 +1,4 @@
-"""Read a dataframe from PostgreSQL by the calls that manuals show first.
-
-Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a dataframe from PostgreSQL by the calls that manuals show first."""
 
 from __future__ import annotations
 
@@ -24,10 +21,8 @@ BATCH_ROWS = 10_000
 
 @technique(family="convenience", label="pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk.
-
-    https://pandas.pydata.org/docs/user_guide/io.html#querying
-    """
+    """pandas fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
+    # https://pandas.pydata.org/docs/user_guide/io.html#querying
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
     streaming = connection.execution_options(stream_results=True)
     return pd.concat(pd.read_sql(query, streaming, chunksize=BATCH_ROWS), ignore_index=True)
@@ -35,40 +30,32 @@ def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: 
 
 @technique(family="convenience", label='pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
 def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas makes Arrow-backed columns of the same rows.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
-    """
+    """pandas makes Arrow-backed columns of the same rows."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
     return pd.read_sql(query, connection, dtype_backend="pyarrow")
 
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over psycopg2")
 def pandas_sqlalchemy_psycopg2_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """psycopg2 fetches the same rows.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
-    """
+    """psycopg2 fetches the same rows."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
     return pd.read_sql(query, connection)
 
 
 @technique(family="arrow", label="pandas.read_sql over ADBC")
 def pandas_adbc_read_sql(connection: AdbcConnection, table: Table) -> pd.DataFrame:
-    """ADBC returns Arrow, of which pandas makes columns without Python objects.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
-    """
+    """ADBC returns Arrow, of which pandas makes columns without Python objects."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pd.read_sql(query, connection, dtype_backend="pyarrow")
 
 
 @technique(family="convenience", label="polars.read_database in batches, a cursor on the server, SQLAlchemy")
 def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    """
+    """Polars fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".replace(":", r"\:")
     streaming = connection.execution_options(stream_results=True)
     return pl.concat(pl.read_database(query, streaming, iter_batches=True, batch_size=BATCH_ROWS))
@@ -76,49 +63,39 @@ def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Tab
 
 @technique(family="arrow", label="polars.read_database over ADBC")
 def polars_adbc_read_database(connection: AdbcConnection, table: Table) -> pl.DataFrame:
-    """ADBC returns Arrow, which Polars takes over.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    """
+    """ADBC returns Arrow, which Polars takes over."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pl.read_database(query, connection)
 
 
 @technique(family="arrow", label='polars.read_database_uri with engine="connectorx"')
 def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFrame:
-    """Polars passes the address to ConnectorX, which connects and returns Arrow.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
-    """
+    """Polars passes the address to ConnectorX, which connects and returns Arrow."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pl.read_database_uri(query, address)
 
 
 @technique(family="arrow", label='polars.read_database_uri with engine="adbc"')
 def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
-    """Polars passes the address to ADBC, which connects and returns Arrow.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
-    """
+    """Polars passes the address to ADBC, which connects and returns Arrow."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pl.read_database_uri(query, address, engine="adbc")
 
 
 @technique(family="row_fetch", label="Ibis to_pandas", client="ibis_postgres")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
-    """psycopg fetches all rows for Ibis, and pandas makes columns of them.
-
-    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    """
+    """psycopg fetches all rows for Ibis, and pandas makes columns of them."""
+    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     frame: pd.DataFrame = backend.table(table.name).to_pandas()
     return frame
 
 
 @technique(family="row_fetch", label="Ibis to_polars", client="ibis_postgres")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
-    """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over.
-
-    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    """
+    """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over."""
+    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     frame: pl.DataFrame = table_by_ibis(backend, table).to_polars()
     return frame

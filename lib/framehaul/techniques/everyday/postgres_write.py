@@ -1,7 +1,4 @@
-"""Write a dataframe to PostgreSQL by the calls that manuals show first.
-
-Every function takes an open connection, a `Table` and a frame, and returns when the rows are committed.
-"""
+"""Write a dataframe to PostgreSQL by the calls that manuals show first."""
 
 from __future__ import annotations
 
@@ -27,47 +24,36 @@ from framehaul.techniques.registry import technique
 if TYPE_CHECKING:
     import ibis
 
-CHUNK_ROWS = 1000
-"""The rows of a statement with all its VALUES.
-
-PostgreSQL has at most 65,535 parameters: https://www.postgresql.org/docs/18/limits.html
-"""
+CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
+"""The rows of a statement with all its VALUES, and its limit: https://www.postgresql.org/docs/18/limits.html"""
 
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
-    """
+    """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     append_by_sqlalchemy(connection, table, frame)
 
 
 @technique(family="insert_rows", label="pandas.to_sql with chunksize, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql_chunks(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """Each chunk's rows become Python objects after the previous chunk was sent.
-
-    https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
-    """
+    """Each chunk's rows become Python objects after the previous chunk was sent."""
+    # https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
     append_by_sqlalchemy(connection, table, frame, chunksize=CHUNK_ROWS)
 
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg2")
 def pandas_sqlalchemy_psycopg2_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2.
-
-    https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
-    """
+    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2."""
+    # https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
     append_by_sqlalchemy(connection, table, frame)
 
 
 @technique(family="insert_rows", label='pandas.to_sql with method="multi", SQLAlchemy over psycopg')
 def pandas_sqlalchemy_to_sql_multi(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas itself makes statements of many VALUES.
-
-    https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
-    """
-    rows = min(CHUNK_ROWS, 65_535 // len(table.columns))
+    """pandas itself makes statements of many VALUES."""
+    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
+    rows = min(CHUNK_ROWS, MOST_PARAMETERS // len(table.columns))
     append_by_sqlalchemy(connection, table, frame, method="multi", chunksize=rows)
 
 
@@ -84,10 +70,8 @@ def uuid_types(table: Table) -> dict[str, Any]:
 
 @technique(family="copy_text", label="pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql_copy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to a function, which writes them as CSV into COPY.
-
-    https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2.
-    """
+    """pandas gives rows to a function, which writes them as CSV into COPY."""
+    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
     with connection.begin():
         frame.to_sql(table.name, connection, if_exists="append", index=False, method=copy_rows)
 
@@ -108,10 +92,8 @@ def copy_rows(
 
 @technique(family="arrow", label="pandas.to_sql over ADBC")
 def pandas_adbc_to_sql(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas makes Arrow of the frame, and ADBC copies it; ADBC needs UUIDs as bytes.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
-    """
+    """pandas makes Arrow of the frame, and ADBC copies it; ADBC needs UUIDs as bytes."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     uuids = table.columns_of(ColumnType.UUID)
     raw = {name: frame[name].map(lambda text: UUID(text).bytes, na_action="ignore") for name in uuids}
     frame.assign(**raw).to_sql(table.name, connection, if_exists="append", index=False)
@@ -120,10 +102,8 @@ def pandas_adbc_to_sql(connection: AdbcConnection, table: Table, frame: pd.DataF
 
 @technique(family="insert_rows", label="polars.write_database, SQLAlchemy over psycopg")
 def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars makes a pandas frame and calls its `to_sql`.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
-    """
+    """Polars makes a pandas frame and calls its `to_sql`."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
     options = {"dtype": uuid_types(table)}
     with connection.begin():
         frame.write_database(table.postgres_name, connection, if_table_exists="append", engine_options=options)
@@ -131,10 +111,8 @@ def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: T
 
 @technique(family="arrow", label="polars.write_database over ADBC")
 def polars_adbc_write_database(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars gives its Arrow to ADBC, which copies it; ADBC needs UUIDs as bytes.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
-    """
+    """Polars gives its Arrow to ADBC, which copies it; ADBC needs UUIDs as bytes."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
     uuids = pl.col(table.columns_of(ColumnType.UUID))
     content = frame.with_columns(uuids.str.replace_all("-", "", literal=True).str.decode("hex"))
     content.write_database(table.postgres_name, connection, if_table_exists="append", engine="adbc")
@@ -148,10 +126,8 @@ def insert_into(table: Table) -> str:
 
 @technique(family="insert_rows", label="psycopg executemany from Polars rows")
 def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """psycopg sends an INSERT for each row, in a pipeline.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
+    """psycopg sends an INSERT for each row, in a pipeline."""
+    # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     statement = f"{insert_into(table)} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(statement.encode(), frame.iter_rows())
@@ -159,10 +135,8 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
 
 @technique(family="insert_rows", label="psycopg pipeline of INSERTs, prepared, from Polars rows")
 def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """psycopg sends a prepared statement for each row, without waiting for results in between.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
+    """psycopg sends a prepared statement for each row, without waiting for results in between."""
+    # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     statement = f"{insert_into(table)} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.pipeline():
         for row in frame.iter_rows():
@@ -171,10 +145,8 @@ def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, f
 
 @technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest from Polars columns")
 def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """psycopg sends one statement with an array for each column.
-
-    https://www.postgresql.org/docs/18/functions-array.html
-    """
+    """psycopg sends one statement with an array for each column."""
+    # https://www.postgresql.org/docs/18/functions-array.html
     refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
     arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
     statement = f"{insert_into(table)} SELECT * FROM unnest({arrays})"
@@ -184,10 +156,8 @@ def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, fra
 
 @technique(family="insert_rows", label="asyncpg executemany from Polars rows")
 async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """asyncpg prepares the statement, sends rows one after another and waits once.
-
-    https://magicstack.github.io/asyncpg/current/api/index.html#asyncpg.connection.Connection.executemany
-    """
+    """asyncpg prepares the statement, sends rows one after another and waits once."""
+    # https://magicstack.github.io/asyncpg/current/api/index.html#asyncpg.connection.Connection.executemany
     values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
     statement = f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) VALUES ({values})"
     await connection.executemany(statement, frame.rows())
@@ -197,20 +167,16 @@ async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table:
 def polars_psycopg2_execute_values(
     connection: psycopg2.extensions.connection, table: Table, frame: pl.DataFrame
 ) -> None:
-    """psycopg2 makes statements of a thousand rows each, with all values in their text.
-
-    https://www.psycopg.org/docs/extras.html#psycopg2.extras.execute_values
-    """
+    """psycopg2 makes statements of a thousand rows each, with all values in their text."""
+    # https://www.psycopg.org/docs/extras.html#psycopg2.extras.execute_values
     with connection, connection.cursor() as cursor:
         execute_values(cursor, f"{insert_into(table)} VALUES %s", frame.iter_rows(), page_size=CHUNK_ROWS)
 
 
 @technique(family="insert_rows", label="SQLAlchemy Core insert of dictionaries from Polars, over psycopg")
 def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """SQLAlchemy takes a dictionary for each row, and psycopg sends an INSERT for each, in a pipeline.
-
-    https://docs.sqlalchemy.org/en/20/tutorial/data_insert.html
-    """
+    """SQLAlchemy takes a dictionary for each row, and psycopg sends an INSERT for each, in a pipeline."""
+    # https://docs.sqlalchemy.org/en/20/tutorial/data_insert.html
     into = sqlalchemy.table(table.name, *map(sqlalchemy.column, table.column_names)).insert()
     with connection.begin():
         if rows := frame.to_dicts():
@@ -219,19 +185,15 @@ def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Tabl
 
 @technique(family="insert_rows", label="Ibis insert from Pandas", client="ibis_postgres")
 def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
-    """Ibis has psycopg insert rows into a temporary table, one by one, which the server copies into the table.
-
-    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
-    """
+    """Ibis has psycopg insert rows into a temporary table, one by one, which the server copies into the table."""
+    # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     insert_by_ibis(backend, table, frame)
 
 
 @technique(family="insert_rows", label="Ibis insert from Polars", client="ibis_postgres")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
-    """Ibis makes Arrow of either frame, dictionaries of it, and inserts them as it does from pandas.
-
-    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
-    """
+    """Ibis makes Arrow of either frame, dictionaries of it, and inserts them as it does from pandas."""
+    # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     insert_by_ibis(backend, table, frame)
 
 

@@ -1,19 +1,16 @@
-"""Read a table of ClickHouse into a dataframe.
-
-Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a table of ClickHouse into a dataframe."""
 
 from __future__ import annotations
 
 import io
 from urllib.request import urlopen
 
-import clickhouse_driver
 import httpx
 import pandas as pd
 import polars as pl
 import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
+from clickhouse_driver import Client
 
 from framehaul.data.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.clients import HttpEndpoint
@@ -21,14 +18,14 @@ from framehaul.techniques.registry import technique
 
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Pandas dataframe")
-def pandas_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
+def pandas_clickhouse_driver_native_columnar(client: Client, table: Table) -> pd.DataFrame:
     """clickhouse-driver decodes native blocks into a Python sequence per column; pandas builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Polars dataframe")
-def polars_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
+def polars_clickhouse_driver_native_columnar(client: Client, table: Table) -> pl.DataFrame:
     """clickhouse-driver decodes native blocks into a Python sequence per column; Polars builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
@@ -51,19 +48,15 @@ async def polars_asynch_native_columnar(connection: AsynchConnection, table: Tab
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Pandas dataframe")
 def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
     """SQLAlchemy, over clickhouse-driver, returns row tuples; pandas builds columns from them."""
-    rows = connection.exec_driver_sql(
-        f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    ).all()
-    return pd.DataFrame(rows, columns=table.column_names)
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    return pd.DataFrame(connection.exec_driver_sql(query).all(), columns=table.column_names)
 
 
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Polars dataframe")
 def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
     """SQLAlchemy, over clickhouse-driver, returns row tuples; Polars builds columns from them."""
-    rows = connection.exec_driver_sql(
-        f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    ).all()
-    return pl.DataFrame(rows, schema=table.column_names, orient="row")
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    return pl.DataFrame(connection.exec_driver_sql(query).all(), schema=table.column_names, orient="row")
 
 
 @technique(family="row_fetch", label="asynch row fetch -> Pandas dataframe")
@@ -82,14 +75,9 @@ async def polars_asynch_row_fetch(connection: AsynchConnection, table: Table) ->
 
 def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
     r"""Return ClickHouse's CSV, in which only \N is NULL, parsed by pandas."""
-    return pd.read_csv(
-        io.BytesIO(payload),
-        header=None,
-        names=table.column_names,
-        na_values=[r"\N"],
-        keep_default_na=False,
-        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )
+    file, names = io.BytesIO(payload), table.column_names
+    text = dict.fromkeys(table.columns_of(ColumnType.TEXT), "str")
+    return pd.read_csv(file, header=None, names=names, na_values=[r"\N"], keep_default_na=False, dtype=text)
 
 
 def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
@@ -109,8 +97,7 @@ def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     """urllib reads all of the CSV; then pandas parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
     with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
-    return pandas_from_csv(payload, table)
+        return pandas_from_csv(response.read(), table)
 
 
 @technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
@@ -118,28 +105,23 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
     """urllib reads all of the CSV; then Polars parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
     with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
-    return polars_from_csv(payload, table)
+        return polars_from_csv(response.read(), table)
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
 async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
     """httpx reads all of the CSV; then pandas parses it."""
-    response = await client.post(
-        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
-    )
-    payload = response.raise_for_status().content
-    return pandas_from_csv(payload, table)
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    response = await client.post("/", params={"query": query})
+    return pandas_from_csv(response.raise_for_status().content, table)
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
 async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
     """httpx reads all of the CSV; then Polars parses it."""
-    response = await client.post(
-        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
-    )
-    payload = response.raise_for_status().content
-    return polars_from_csv(payload, table)
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    response = await client.post("/", params={"query": query})
+    return polars_from_csv(response.raise_for_status().content, table)
 
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
@@ -147,8 +129,7 @@ def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     """urllib reads the whole Parquet file; then pandas decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
     with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
-    return pd.read_parquet(io.BytesIO(payload))
+        return pd.read_parquet(io.BytesIO(response.read()))
 
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
@@ -156,25 +137,20 @@ def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
     """urllib reads the whole Parquet file; then Polars decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
     with urlopen(endpoint.request(query)) as response:
-        payload = response.read()
-    return pl.read_parquet(io.BytesIO(payload))
+        return pl.read_parquet(io.BytesIO(response.read()))
 
 
 @technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
 async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
     """httpx reads the whole Parquet file; then pandas decodes it."""
-    response = await client.post(
-        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
-    )
-    payload = response.raise_for_status().content
-    return pd.read_parquet(io.BytesIO(payload))
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
+    response = await client.post("/", params={"query": query})
+    return pd.read_parquet(io.BytesIO(response.raise_for_status().content))
 
 
 @technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
 async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
     """httpx reads the whole Parquet file; then Polars decodes it."""
-    response = await client.post(
-        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
-    )
-    payload = response.raise_for_status().content
-    return pl.read_parquet(io.BytesIO(payload))
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
+    response = await client.post("/", params={"query": query})
+    return pl.read_parquet(io.BytesIO(response.raise_for_status().content))

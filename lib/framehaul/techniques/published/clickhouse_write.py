@@ -1,7 +1,4 @@
-"""Write a dataframe to ClickHouse.
-
-Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
-"""
+"""Write a dataframe to ClickHouse."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ import io
 from typing import Any
 from urllib.request import urlopen
 
-import clickhouse_driver
 import httpx
 import pandas as pd
 import polars as pl
 import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
+from clickhouse_driver import Client
 
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import HttpEndpoint
@@ -56,114 +53,98 @@ def polars_tsv(frame: pl.DataFrame, table: Table) -> str:
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
-def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
+def pandas_clickhouse_driver_csv(client: Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV; clickhouse-driver sends it inside the text of the query."""
-    payload = pandas_csv(frame)
-    client.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
+    client.execute(query + pandas_csv(frame))
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
-def polars_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+def polars_clickhouse_driver_csv(client: Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV; clickhouse-driver sends it inside the text of the query."""
-    payload = polars_csv(frame)
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
+    client.execute(query + polars_csv(frame))
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
-def pandas_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
+def pandas_clickhouse_driver_tsv(client: Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    payload = pandas_tsv(frame, table)
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    client.execute(query + pandas_tsv(frame, table))
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
-def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+def polars_clickhouse_driver_tsv(client: Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    payload = polars_tsv(frame, table)
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    client.execute(query + polars_tsv(frame, table))
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV; SQLAlchemy sends it inside the text of the query."""
-    payload = pandas_csv(frame)
-    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
-    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
+    connection.exec_driver_sql((query + pandas_csv(frame)).replace("%", "%%"))  # the dialect formats statements
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV; SQLAlchemy sends it inside the text of the query."""
-    payload = polars_csv(frame)
-    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}"
-    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
+    connection.exec_driver_sql((query + polars_csv(frame)).replace("%", "%%"))  # the dialect formats statements
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    payload = pandas_tsv(frame, table)
-    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    connection.exec_driver_sql((query + pandas_tsv(frame, table)).replace("%", "%%"))  # the dialect formats statements
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    payload = polars_tsv(frame, table)
-    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    connection.exec_driver_sql((query + polars_tsv(frame, table)).replace("%", "%%"))  # the dialect formats statements
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
 async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV; asynch sends it inside the text of the query."""
-    payload = pandas_csv(frame)
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
+    await connection.execute(query + pandas_csv(frame))
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
 async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV; asynch sends it inside the text of the query."""
-    payload = polars_csv(frame)
-    await connection.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
+    await connection.execute(query + polars_csv(frame))
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")
 async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    payload = pandas_tsv(frame, table)
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    await connection.execute(query + pandas_tsv(frame, table))
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Polars delimited text")
 async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    payload = polars_tsv(frame, table)
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
+    await connection.execute(query + polars_tsv(frame, table))
 
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar insert from Pandas dataframe")
-def pandas_clickhouse_driver_native_columnar(
-    client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame
-) -> None:
+def pandas_clickhouse_driver_native_columnar(client: Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
     columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
 
 @technique(family="native_columnar", label="clickhouse-driver native columnar insert from Polars dataframe")
-def polars_clickhouse_driver_native_columnar(
-    client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame
-) -> None:
+def polars_clickhouse_driver_native_columnar(client: Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
     columns = [frame.get_column(name).to_list() for name in table.column_names]
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
@@ -173,18 +154,16 @@ def polars_clickhouse_driver_native_columnar(
 async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas returns columns as Python lists; asynch encodes them as native blocks."""
     columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
+    await connection.execute(query, columns, columnar=True)
 
 
 @technique(family="native_columnar", label="asynch native columnar insert from Polars dataframe")
 async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars returns columns as Python lists; asynch encodes them as native blocks."""
     columns = [frame.get_column(name).to_list() for name in table.column_names]
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
-    )
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
+    await connection.execute(query, columns, columnar=True)
 
 
 @technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Pandas dataframe")
@@ -213,8 +192,7 @@ async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query}, content=buffer.getvalue())
-    response.raise_for_status()
+    (await client.post("/", params={"query": query}, content=buffer.getvalue())).raise_for_status()
 
 
 @technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
@@ -223,8 +201,7 @@ async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query}, content=buffer.getvalue())
-    response.raise_for_status()
+    (await client.post("/", params={"query": query}, content=buffer.getvalue())).raise_for_status()
 
 
 def _none_for_missing(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -1,7 +1,4 @@
-"""Read a table of PostgreSQL into a dataframe.
-
-Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
-"""
+"""Read a table of PostgreSQL into a dataframe."""
 
 from __future__ import annotations
 
@@ -37,15 +34,9 @@ def copied_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
 def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """COPY returns tab-delimited CSV; pandas parses it."""
-    return pd.read_csv(
-        copied_text(connection, table),
-        sep="\t",
-        header=None,
-        names=table.column_names,
-        na_values=[r"\N"],
-        keep_default_na=False,
-        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )
+    file, names = copied_text(connection, table), table.column_names
+    text = dict.fromkeys(table.columns_of(ColumnType.TEXT), "str")
+    return pd.read_csv(file, sep="\t", header=None, names=names, na_values=[r"\N"], keep_default_na=False, dtype=text)
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
@@ -108,47 +99,35 @@ async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
 def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """Read with pandas' own reader over a SQLAlchemy connection.
-
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
-    """
+    """Read with pandas' own reader over a SQLAlchemy connection."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pd.read_sql_query(query.replace("%", "%%"), connection)  # psycopg looks for placeholders
 
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
 def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Read with Polars' own reader over a SQLAlchemy connection.
-
-    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    """
+    """Read with Polars' own reader over a SQLAlchemy connection."""
+    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pl.read_database(query.replace(":", r"\:"), connection)  # SQLAlchemy looks for placeholders
 
 
-@technique(
-    family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe", client="psycopg_parquet"
-)
+@technique(family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe")
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
     """The server writes a Parquet file into a shared directory; pandas reads it."""
     path, path_on_server = exchange.new_file()
-    exchange.connection.execute(
-        f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
-        f"TO '{path_on_server}' WITH (FORMAT parquet)".encode()
-    )
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    exchange.connection.execute(f"COPY ({query}) TO '{path_on_server}' WITH (FORMAT parquet)".encode())
     return pd.read_parquet(path)
 
 
-@technique(
-    family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Polars dataframe", client="psycopg_parquet"
-)
+@technique(family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Polars dataframe")
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
     """The server writes a Parquet file into a shared directory; pyarrow reads it for Polars."""
     path, path_on_server = exchange.new_file()
-    exchange.connection.execute(
-        f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
-        f"TO '{path_on_server}' WITH (FORMAT parquet)".encode()
-    )
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    exchange.connection.execute(f"COPY ({query}) TO '{path_on_server}' WITH (FORMAT parquet)".encode())
     frame = pl.from_arrow(pq.read_table(path))
     assert isinstance(frame, pl.DataFrame)
     return frame

@@ -1,7 +1,4 @@
-"""Write a dataframe to PostgreSQL.
-
-Every function takes an open connection in autocommit, a `Table` and a frame, and returns when the rows are committed.
-"""
+"""Write a dataframe to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -82,34 +79,24 @@ async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table:
     await connection.copy_records_to_table(table.name, records=_with_uuids(rows, table), columns=table.column_names)
 
 
-@technique(
-    family="pg_parquet",
-    label="psycopg pg_parquet COPY FROM file.parquet from Pandas dataframe",
-    client="psycopg_parquet",
-)
+@technique(family="pg_parquet", label="psycopg pg_parquet COPY FROM file.parquet from Pandas dataframe")
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes a Parquet file into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
     pq.write_table(with_uuid_bytes(from_pandas(frame, table), table), path)
     path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
-    exchange.connection.execute(
-        f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
-    )
+    into = f"{table.postgres_name} ({table.postgres_columns})"
+    exchange.connection.execute(f"COPY {into} FROM '{path_on_server}' WITH (FORMAT parquet)".encode())
 
 
-@technique(
-    family="pg_parquet",
-    label="psycopg pg_parquet COPY FROM file.parquet from Polars dataframe",
-    client="psycopg_parquet",
-)
+@technique(family="pg_parquet", label="psycopg pg_parquet COPY FROM file.parquet from Polars dataframe")
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes a Parquet file into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
     pq.write_table(with_uuid_bytes(frame.to_arrow(), table), path)
     path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
-    exchange.connection.execute(
-        f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
-    )
+    into = f"{table.postgres_name} ({table.postgres_columns})"
+    exchange.connection.execute(f"COPY {into} FROM '{path_on_server}' WITH (FORMAT parquet)".encode())
 
 
 def _with_uuids(rows: Iterable[tuple[Any, ...]], table: Table) -> Iterator[tuple[Any, ...]]:

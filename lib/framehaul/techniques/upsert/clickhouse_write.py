@@ -7,22 +7,15 @@ function is safe to retry.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
+from framehaul.techniques import contract
 from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
-from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token
+from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token, staging_table
 from framehaul.techniques.clients import HttpConnection
-from framehaul.techniques.contract import (
-    UPSERT_BLOCKS,
-    UPSERT_DELETED,
-    UPSERT_EXCHANGED,
-    UPSERT_PARTITIONS,
-    UPSERT_PATCHED,
-)
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.upsert.rows import SIGN, check_keys, upsert, without_key
 
@@ -49,21 +42,6 @@ def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
 
 
 @contextmanager
-def staging_table(connection: HttpConnection, table: Table, engine: str = "") -> Iterator[Table]:
-    """Create a staging table for the block, with a unique name and the table's engine or another.
-
-    A client that is killed leaves it.
-    """
-    # joinGet reads a dot as the end of a database name, in quotes as well.
-    staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
-    run(connection, f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}")
-    try:
-        yield staging
-    finally:
-        run(connection, f"DROP TABLE {staging.clickhouse_name} SYNC")
-
-
-@contextmanager
 def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, engine: str = "") -> Iterator[Table]:
     """Create a staging table with the frame in it."""
     check_keys(frame, table)
@@ -83,15 +61,13 @@ def insert_staged(connection: HttpConnection, table: Table, staging: Table, cond
 @upsert(
     "arrow",
     "http.client INSERT into a ReplacingMergeTree, read with FINAL",
-    UPSERT_BLOCKS,
+    contract.UPSERT_BLOCKS,
     engine="ReplacingMergeTree",
     final=True,
 )
 def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Insert all rows; reads with FINAL return the last row of each key.
-
-    https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
-    """
+    """Insert all rows; reads with FINAL return the last row of each key."""
+    # https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
     check_keys(frame, table)
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
@@ -99,31 +75,27 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
 @upsert(
     "arrow",
     "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
-    UPSERT_BLOCKS,
+    contract.UPSERT_BLOCKS,
     engine="ReplacingMergeTree",
 )
 def polars_http_client_replacing_optimized(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Insert all rows and merge each partition into one part: reads need no FINAL until the next upsert.
-
-    https://clickhouse.com/docs/sql-reference/statements/optimize
-    """
+    """Insert all rows and merge each partition into one part: reads need no FINAL until the next upsert."""
+    # https://clickhouse.com/docs/sql-reference/statements/optimize
     polars_http_client_replacing(connection, table, frame)
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 
-@upsert("arrow", "http.client all rows into a new table, then EXCHANGE TABLES", UPSERT_EXCHANGED)
+@upsert("arrow", "http.client all rows into a new table, then EXCHANGE TABLES", contract.UPSERT_EXCHANGED)
 def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Write all rows into a new table, then exchange it for the old one: readers see either of them.
-
-    https://clickhouse.com/docs/sql-reference/statements/exchange
-    """
+    """Write all rows into a new table, then exchange it for the old one: readers see either of them."""
+    # https://clickhouse.com/docs/sql-reference/statements/exchange
     with staged(connection, table, frame) as new:
         old = f"SELECT * FROM {table.clickhouse_name} WHERE {with_keys_of(table, new, 'NOT IN')}"
         run(connection, f"INSERT INTO {new.clickhouse_name} {old}")
         run(connection, f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}")
 
 
-@upsert("arrow", "http.client partitions made anew, then REPLACE PARTITION", UPSERT_PARTITIONS)
+@upsert("arrow", "http.client partitions made anew, then REPLACE PARTITION", contract.UPSERT_PARTITIONS)
 def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another.
 
@@ -144,7 +116,10 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
 
 
 @upsert(
-    "arrow", "http.client lightweight UPDATE of what is there, INSERT of what is new", UPSERT_PATCHED, engine=PATCHED
+    "arrow",
+    "http.client lightweight UPDATE of what is there, INSERT of what is new",
+    contract.UPSERT_PATCHED,
+    engine=PATCHED,
 )
 def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Write changed values as a patch part, which every read applies until it is merged, then insert new rows.
@@ -158,12 +133,9 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
     ):
         if without_key(table):
             insert_staged(connection, join, staging)
-            changed = ", ".join(
-                f"{quote_clickhouse(column)} = joinGet({join.clickhouse_name}, "
-                f"{quote_clickhouse_text(column)}, {keys(table)})"
-                for column in without_key(table)
-            )
-            update = f"UPDATE {table.clickhouse_name} SET {changed} WHERE {with_keys_of(table, staging)}"
+            names = [(quote_clickhouse(name), quote_clickhouse_text(name)) for name in without_key(table)]
+            values = [f"{name} = joinGet({join.clickhouse_name}, {text}, {keys(table)})" for name, text in names]
+            update = f"UPDATE {table.clickhouse_name} SET {', '.join(values)} WHERE {with_keys_of(table, staging)}"
             run(connection, update, enable_lightweight_update=1)
         insert_staged(connection, table, staging, with_keys_of(table, table, "NOT IN"))
 
@@ -176,28 +148,26 @@ def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFr
         insert_staged(connection, table, staging)
 
 
-@upsert("arrow", "http.client lightweight DELETE of what is there, INSERT of all", UPSERT_DELETED)
+@upsert("arrow", "http.client lightweight DELETE of what is there, INSERT of all", contract.UPSERT_DELETED)
 def polars_http_client_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Mask existing rows by a mutation, then insert all; between the two they are missing.
-
-    https://clickhouse.com/docs/guides/developer/lightweight-delete
-    """
+    """Mask existing rows by a mutation, then insert all; between the two they are missing."""
+    # https://clickhouse.com/docs/guides/developer/lightweight-delete
     delete_and_insert(connection, table, frame, "alter_update")
 
 
-@upsert("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", UPSERT_DELETED, engine=PATCHED)
+@upsert(
+    "arrow", "http.client lightweight DELETE by a patch part, INSERT of all", contract.UPSERT_DELETED, engine=PATCHED
+)
 def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Mask existing rows by a patch part, which needs no mutation, then insert all.
-
-    https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
-    """
+    """Mask existing rows by a patch part, which needs no mutation, then insert all."""
+    # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
     delete_and_insert(connection, table, frame, "lightweight_update_force")
 
 
 @upsert(
     "arrow",
     "http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
-    UPSERT_DELETED,
+    contract.UPSERT_DELETED,
     engine=f"CollapsingMergeTree({SIGN})",
     final=True,
 )

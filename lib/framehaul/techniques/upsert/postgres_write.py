@@ -10,8 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, Table, quote_postgres, refuse
 from framehaul.errors import UnavailableError
@@ -24,14 +23,12 @@ from framehaul.techniques.upsert.rows import check_keys, upsert, without_key
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-    import psycopg
+    from psycopg import Connection
 
 
 def on_conflict(table: Table) -> str:
-    """Return the end of an INSERT that updates existing rows.
-
-    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
-    """
+    """Return the end of an INSERT that updates existing rows."""
+    # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in map(quote_postgres, without_key(table)))
     return f"ON CONFLICT ({table.postgres_key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
 
@@ -43,7 +40,7 @@ def same_key(table: Table) -> str:
 
 @contextmanager
 def staged(
-    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *, locked: bool = False
+    connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *, locked: bool = False
 ) -> Iterator[str]:
     """Yield the name of a staging table of this kind with the frame in it; the block is the rest of the transaction.
 
@@ -75,41 +72,33 @@ def insert_staged(table: Table, staging: str, conflict: str = "") -> bytes:
 
 
 @upsert("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_temporary_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in a temporary table, which is not logged and uses the session's own memory.
-
-    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
-    """
+def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Stage rows in a temporary table, which is not logged and uses the session's own memory."""
+    # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     with staged(connection, table, frame, "TEMPORARY") as staging:
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
 @upsert("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_unlogged_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in an unlogged table, which parallel plans can read.
-
-    https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
-    """
+def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Stage rows in an unlogged table, which parallel plans can read."""
+    # https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
     with staged(connection, table, frame, "UNLOGGED") as staging:
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
 @upsert("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_ordinary_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in an ordinary table: every row is logged twice.
-
-    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
-    """
+def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Stage rows in an ordinary table: every row is logged twice."""
+    # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     with staged(connection, table, frame, "") as staging:
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
 @upsert("copy_binary", "pgpq COPY into a temporary table, then MERGE", UPSERT_SNAPSHOT)
-def polars_pgpq_temporary_merge(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Join both tables instead of looking keys up one by one; rows that others commit after its start are not seen.
-
-    https://www.postgresql.org/docs/18/sql-merge.html
-    """
+def polars_pgpq_temporary_merge(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Join both tables instead of looking keys up one by one; rows that others commit after its start are not seen."""
+    # https://www.postgresql.org/docs/18/sql-merge.html
     names = [*map(quote_postgres, without_key(table))]
     changed = ", ".join(f"{name} = source.{name}" for name in names)
     values = ", ".join(f"source.{quote_postgres(name)}" for name in table.column_names)
@@ -121,19 +110,16 @@ def polars_pgpq_temporary_merge(connection: psycopg.Connection[Any], table: Tabl
 
 
 @upsert("copy_binary", "pgpq COPY into a temporary table, then DELETE and INSERT", UPSERT_SNAPSHOT)
-def polars_pgpq_temporary_delete_insert(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Delete existing rows first: columns that the frame does not have get their defaults, and deletes cascade.
-
-    https://www.postgresql.org/docs/18/sql-delete.html
-    """
+def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Delete existing rows first: columns that the frame does not have get their defaults, and deletes cascade."""
+    # https://www.postgresql.org/docs/18/sql-delete.html
     with staged(connection, table, frame, "TEMPORARY") as staging:
         both = f"{table.postgres_name} AS target USING {staging} AS source"
         connection.execute(f"DELETE FROM {both} WHERE {same_key(table)}".encode())
         connection.execute(insert_staged(table, staging))
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(NamedTuple):
     """A partition: its quoted names, the condition of its rows, and its FOR VALUES; a whole table has no bound."""
 
     name: str
@@ -144,7 +130,7 @@ class Partition:
 
 
 @upsert("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
-def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the table with its indexes, without a dead row; readers wait for the commit at the end.
 
     Indexes and constraints get new names. Raises ValueError for a table with properties that the new one would not
@@ -158,38 +144,37 @@ def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, fr
         connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
 
 
-DESCRIPTION = """
-SELECT quote_ident(nspname), quote_nullable(obj_description(pg_class.oid, 'pg_class')), concat_ws(', ',
-    CASE WHEN relkind <> 'r' OR relispartition <> %s THEN 'partitions' END,
-    CASE WHEN NOT relispartition AND EXISTS (
-        SELECT FROM pg_inherits WHERE pg_class.oid IN (inhrelid, inhparent)
-    ) THEN 'inheritance' END,
-    CASE WHEN relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user) THEN 'another owner' END,
-    CASE WHEN relacl IS NOT NULL OR EXISTS (
-        SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attacl IS NOT NULL
-    ) THEN 'grants' END,
-    CASE WHEN relhastriggers THEN 'triggers or foreign keys' END,
-    CASE WHEN relhasrules THEN 'rules' END,
-    CASE WHEN relrowsecurity THEN 'policies' END,
-    CASE WHEN reloptions IS NOT NULL THEN 'settings' END,
-    CASE WHEN relpersistence <> 'p' THEN 'no log of its own' END,
-    CASE WHEN reltablespace <> 0 THEN 'a tablespace' END,
-    CASE WHEN relreplident <> 'd' THEN 'a replica identity' END,
-    CASE WHEN EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = pg_class.oid) THEN 'publications' END,
-    CASE WHEN EXISTS (
-        SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND (attidentity <> '' OR attgenerated <> '')
-    ) THEN 'identity or generated columns' END)
-FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = to_regclass(%s)
+COLUMN = "FROM pg_attribute WHERE attrelid = c.oid"
+NOT_COPIED = {
+    "partitions": "relkind <> 'r' OR relispartition <> %s",
+    "inheritance": "NOT relispartition AND EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))",
+    "another owner": "relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)",
+    "grants": f"relacl IS NOT NULL OR EXISTS (SELECT {COLUMN} AND attacl IS NOT NULL)",
+    "triggers or foreign keys": "relhastriggers",
+    "rules": "relhasrules",
+    "policies": "relrowsecurity",
+    "settings": "reloptions IS NOT NULL",
+    "no log of its own": "relpersistence <> 'p'",
+    "a tablespace": "reltablespace <> 0",
+    "a replica identity": "relreplident <> 'd'",
+    "publications": "EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid)",
+    "identity or generated columns": f"EXISTS (SELECT {COLUMN} AND (attidentity <> '' OR attgenerated <> ''))",
+}
+"""Conditions of properties that `LIKE ... INCLUDING ALL` does not copy."""
+DESCRIPTION = f"""
+SELECT quote_ident(nspname), quote_nullable(obj_description(c.oid, 'pg_class')), concat_ws(', ',
+    {", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in NOT_COPIED.items())})
+FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.oid = to_regclass(%s)
 """
-"""The schema and comment of a table, quoted, and its properties that `LIKE ... INCLUDING ALL` does not copy."""
+"""The schema and comment of a table, quoted, and its properties in NOT_COPIED."""
 
 
-def rebuilt(connection: psycopg.Connection[Any], table: Table, staging: str, old: Partition) -> str:
+def rebuilt(connection: Connection[Any], table: Table, staging: str, old: Partition) -> str:
     """Create a copy of a table or partition with the staged rows in place of rows with their keys; return its name.
 
     Raises ValueError for what the copy would lack; it is checked here because the lock keeps others from adding it.
     """
-    ((schema, comment, lost),) = connection.execute(DESCRIPTION, (bool(old.bound), old.name)).fetchall()
+    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (bool(old.bound), old.name)).fetchall()
     if lost:
         what = f"partition {old.name}" if old.bound else f"table {table.name}"
         raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
@@ -219,7 +204,7 @@ WHERE partrelid = to_regclass(%s)
 """The columns of the partition key, with NULL for an expression."""
 
 
-def partitions_of(connection: psycopg.Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
+def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
     """Return the partitions that the staged rows belong to.
 
     Raises UnavailableError for a table without partitions, ValueError for a row that belongs to none, and for a key
@@ -249,7 +234,7 @@ def partitions_of(connection: psycopg.Connection[Any], table: Table, staging: st
     UPSERT_SWAP,
     engine="PARTITION BY HASH",
 )
-def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit.
 
     Raises UnavailableError and ValueError as `partitions_of` does, and ValueError as `polars_pgpq_table_swap` does.
@@ -291,11 +276,9 @@ def upsert_of(table: Table, source: str) -> bytes:
 
 
 @upsert("insert_rows", "psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", UPSERT)
-def polars_psycopg_unnest_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Send one statement with an array for each column; no staging table is needed.
-
-    https://www.postgresql.org/docs/18/functions-array.html
-    """
+def polars_psycopg_unnest_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Send one statement with an array for each column; no staging table is needed."""
+    # https://www.postgresql.org/docs/18/functions-array.html
     refuse(table, ARRAYS, "which unnest would take apart as well: use COPY", "postgres")
     rows = ordered_rows(frame, table)
     statement = upsert_of(table, f"SELECT * FROM unnest({placeholders(table, '[]')})")
@@ -305,13 +288,9 @@ def polars_psycopg_unnest_on_conflict(connection: psycopg.Connection[Any], table
 
 
 @upsert("insert_rows", "psycopg executemany of INSERT ... ON CONFLICT", UPSERT)
-def polars_psycopg_executemany_on_conflict(
-    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame
-) -> None:
-    """Send a statement for each row; psycopg sends many before it reads their results.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
+def polars_psycopg_executemany_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Send a statement for each row; psycopg sends many before it reads their results."""
+    # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
     statement = upsert_of(table, f"VALUES ({placeholders(table)})")
     with connection.transaction(), connection.cursor() as cursor:
@@ -320,11 +299,9 @@ def polars_psycopg_executemany_on_conflict(
 
 
 @upsert("insert_rows", "psycopg pipeline of INSERT ... ON CONFLICT, prepared", UPSERT)
-def polars_psycopg_pipeline_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Prepare a statement once and send it for each row, without waiting for results in between.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
+def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Prepare a statement once and send it for each row, without waiting for results in between."""
+    # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
     statement = upsert_of(table, f"VALUES ({placeholders(table)})")
     with connection.transaction(), connection.pipeline():

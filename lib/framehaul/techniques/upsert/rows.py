@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from ipaddress import IPv6Address
 from typing import Any
 
@@ -45,9 +43,6 @@ def mapped(canonical: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
 CANONICAL_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
     ColumnType.UUID: lambda column: column.str.to_lowercase(),
     ColumnType.IPV6: mapped(lambda text: IPv6Address(text).exploded),
-    ColumnType.JSON: mapped(
-        lambda text: json.dumps(json.loads(text, parse_float=Decimal), sort_keys=True, default=str)
-    ),
     **dict.fromkeys(LONG_NUMBERS[:4], mapped(lambda text: str(int(text)))),
 }
 """Canonical text by type, for types with several texts per value, as the servers compare them."""
