@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from framehaul.bench.study import NOTEBOOKS, Study, as_given, imported
+from framehaul.bench.study import NOTEBOOKS, Study, as_given
 from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
@@ -96,12 +96,6 @@ def _variables(_: argparse.Namespace, __: Settings) -> None:
 
 def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, page: str) -> int:
     """Run the notebooks of studies and print the path of the page to open."""
-    for study, values in chosen:
-        if study.check:
-            try:
-                imported(study.check)(values)
-            except ValueError as error:
-                raise SettingsError(str(error)) from error
     # Printed first, because importing Jupyter takes seconds; other commands do not need it.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
     from framehaul import collected

@@ -27,10 +27,6 @@ class ResultsError(RuntimeError):
     """Results cannot be written or read; the message names the file and the remedy."""
 
 
-class ReportError(RuntimeError):
-    """A report cannot be made; the message names the reason."""
-
-
 class WrongResultError(Exception):
     """A read or stored result is missing or differs from what was sent; the message describes the difference."""
 

@@ -41,11 +41,6 @@ class Parameter:
         other = {"smoke": self.smoke, "quick": None, "reference": self.reference}[preset]
         return self.default if other is None else other
 
-    @property
-    def meaning(self) -> Parameter:
-        """The parameter without the values of presets, which is the same in every study that has it."""
-        return replace(self, default=type(self.default)(), smoke=None, reference=None)
-
     def value(self, text: str) -> Value:
         """Return the value that was given as text; raise SettingsError, which names it and the valid values."""
         if isinstance(self.default, str):
@@ -102,8 +97,6 @@ class Study:
     """`module:name` of the dataclass of its result rows; empty when its results have no status."""
     subject: str = "technique"
     """The column of its results that identifies the measured technique or task."""
-    check: str = ""
-    """`module:name` of a function that raises ValueError for values of parameters that exclude each other."""
     patience: str = ""
     """`module:name` of a function that returns the additional timeout of a cell in seconds, None for no timeout."""
     measured: str = ""
@@ -117,8 +110,6 @@ class Study:
     """True if it measures no time: it runs in parallel with other untimed studies."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")
     """The databases whose shared table it uses: studies of the same table do not run in parallel."""
-    alone: bool = False
-    """True if it never runs in parallel, because other studies would change the catalogs that it reads."""
     only_reads: bool = False
     """True if it only reads results of other studies: it needs no server, and runs after them."""
     on_demand: bool = False

@@ -77,18 +77,6 @@ def listed(problems: Mapping[str, list[str]]) -> str:
     return "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in problems.items() if names)
 
 
-def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the rows sorted by ClickHouse's sorting key, which orders UUIDs by their second half.
-
-    https://clickhouse.com/docs/sql-reference/data-types/uuid
-    """
-    keys = list[pl.Expr]()
-    for name in table.clickhouse_order:
-        text = pl.col(name).str.to_lowercase()
-        keys += [text.str.slice(19), text] if name in table.columns_of(ColumnType.UUID) else [pl.col(name)]
-    return frame.sort(keys)
-
-
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     """Return a pandas frame as an Arrow table in `table.arrow_schema`; pandas 3 already stores text as Arrow.
 

@@ -71,7 +71,7 @@ LOAD = (
 )
 POSTGRES_DRIVERS = _study(
     "10_postgres_drivers", ROUNDS.at(1, reference=3), SEED, *LOAD,
-    patience="framehaul.studies.drivers.study:patience", alone=True,
+    patience="framehaul.studies.drivers.study:patience",
 )  # fmt: skip
 CONCURRENCY = Parameter(
     "concurrency", [1, 4], "numbers of concurrent queries; all but the published table use only the first", least=1,
