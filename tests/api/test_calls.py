@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -217,6 +218,10 @@ def changed(**columns: object) -> pl.DataFrame:
     return postgres_frame(3).with_columns(**{name: pl.lit(value) for name, value in columns.items()})
 
 
+def of_pandas(**columns: Any) -> pd.DataFrame:
+    return changed().drop("a List").to_pandas().assign(**columns)
+
+
 @pytest.mark.parametrize(
     ("frame", "table", "error", "said"),
     [
@@ -231,6 +236,14 @@ def changed(**columns: object) -> pl.DataFrame:
         (lambda: postgres_frame(3).drop("uuid"), POSTGRES, TableError, "needed by the table: 'uuid'"),
         (lambda: postgres_frame(3).lazy(), POSTGRES, FrameError, r"lazy: collect\(\)"),
         (lambda: [1, 2], POSTGRES, FrameError, "a list is no dataframe"),
+        (
+            lambda: of_pandas(small=pd.period_range("2026", periods=3)),
+            POSTGRES,
+            FrameError,
+            "small is period.*to_timestamp",
+        ),
+        (lambda: changed(moment=dt.datetime(2026, 1, 1)), POSTGRES, FrameError, "moment has no zone"),
+        (lambda: of_pandas(price=[Decimal(1), Decimal("NaN"), None]), POSTGRES, FrameError, "price, row 1: NaN is no"),
         (lambda: changed().to_pandas().set_index("id"), POSTGRES, FrameError, r"the index 'id' .* reset_index\(\)"),
         (lambda: pa.table([[1], [2]], names=["a", "a"]), POSTGRES, FrameError, "more than once"),
         (lambda: postgres_frame(3), "framehaul_api.nothing", TableError, "there is no table framehaul_api.nothing"),
@@ -253,6 +266,7 @@ def test_what_a_table_cannot_hold_is_an_error_and_leaves_it_as_it_was(
         ({"second": dt.datetime(2026, 1, 1, 0, 0, 0, 5000)}, FrameError, "column second, row 0.*whole second"),
         ({"second": dt.datetime(1969, 12, 31)}, FrameError, "column second, row 0.*1970"),
         ({"tiny": 128}, FrameError, "column tiny, row 0: 128 is not -128 to 127"),
+        ({"second": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, FrameError, "second has the zone UTC, and the .* none"),
         ({"mood": "bad"}, ServerError, "Unknown element 'bad' for enum"),
         ({"day": dt.date(1800, 1, 1)}, FrameError, "column day holds dates outside"),
         ({"doubled": 1}, TableError, "computed by the server: 'doubled'"),
