@@ -27,7 +27,7 @@ for line in sys.stdin:
     print(now - before, flush=True)
     before = now
 """
-"""Burns as much CPU as it is told, and answers how much it was."""
+"""Uses as many CPU seconds as asked for, and answers how many it used."""
 COMMAND = [sys.executable, "-c", BURNER]
 
 

@@ -1,7 +1,7 @@
 """Streams of ClickHouse's Native format, of Arrow and of binary COPY, bare and on the wire, damaged at random.
 
-`python -m tests.codecs.damaged_streams COUNT SEED KIND...` decodes so many in a process of its own, for a decoder that
-is wrong may end it: the last line on standard error then has the kind and number of the stream, which give it again.
+`python -m tests.codecs.damaged_streams COUNT SEED KIND...` decodes COUNT streams in another process, because a wrong
+decoder may end it: the last line on standard error then has the kind and number of the stream, which give it again.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def outcome(kind: str, seed: int, number: int) -> str:
 
 
 def main(outcome: Callable[[str, int, int], str], count: str, seed: str, *kinds: str) -> None:
-    """Try so many of each kind, and print what came of them; at an exception, which one it was."""
+    """Try `count` streams of each kind, and print how often each outcome came; an exception has its number."""
     limit = psutil.Process().memory_info().vms + MORE_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
@@ -185,7 +185,7 @@ def main(outcome: Callable[[str, int, int], str], count: str, seed: str, *kinds:
 
 
 def decoded_elsewhere(count: int, *kinds: str, module: str = __name__, **environment: str) -> dict[str, set[str]]:
-    """What came of so many of each kind, in a process of their own that runs a module, which must not die."""
+    """Return the outcomes of `count` streams of each kind, from a process that runs a module and must not die."""
     command, env = [sys.executable, "-m", module, str(count), "1", *kinds], os.environ | environment
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr[-300:]

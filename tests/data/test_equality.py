@@ -147,9 +147,9 @@ def change(kind: T | Types, sent: list[Any], found: Any) -> str | None:
 def test_values_are_the_same_whatever_their_dtype_and_as_python_objects(
     kind: T | Types, sent: list[Any], found: Any, is_same: bool
 ) -> None:
-    told = change(kind, sent, found)
-    assert told is None if is_same else " became " in str(told)
-    assert change(kind, sent, objects(*found.to_list())) == told
+    difference = change(kind, sent, found)
+    assert difference is None if is_same else " became " in str(difference)
+    assert change(kind, sent, objects(*found.to_list())) == difference
 
 
 def test_what_arrow_calls_opaque_is_no_number() -> None:

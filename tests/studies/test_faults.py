@@ -213,10 +213,10 @@ def test_no_error_tells_a_password(broken: BreakableServers, every: bool) -> Non
     # Those that take it in a URL, a connection string or a statement.
     chosen = [found for found in techniques() if found.driver in ("connectorx", "duckdb", "chdb", "adbc", "sqlalchemy")]
     chosen = [found for found in chosen if every or one_for_each_driver(found)]
-    told = verdicts(broken, *chosen, faults=faults("connection cut", "query fails", "value refused")).values()
-    assert {cell.technique for cell in told} >= {"polars_connectorx_read", "polars_duckdb_scan", "polars_chdb_remote"}
+    cells = verdicts(broken, *chosen, faults=faults("connection cut", "query fails", "value refused")).values()
+    assert {cell.technique for cell in cells} >= {"polars_connectorx_read", "polars_duckdb_scan", "polars_chdb_remote"}
     secrets = broken.servers.postgres.password, broken.servers.clickhouse.password
-    assert [cell.technique for cell in told if any(secret in cell.detail for secret in secrets)] == []
+    assert [cell.technique for cell in cells if any(secret in cell.detail for secret in secrets)] == []
 
 
 def test_other_accounts_can_read_nothing_of_it(broken: BreakableServers) -> None:

@@ -26,7 +26,7 @@ from framehaul.data.schema import ColumnType as T
 from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.places import hostile_session
 from framehaul.studies.fidelity.trial import difference_of
@@ -195,9 +195,19 @@ def hostile_server(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -
         yield found
 
 
-def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None:
+@contextmanager
+def filled(servers: Servers, case: Case) -> Iterator[Tables]:
+    """ClickHouse's tables, among them that of the case with its rows."""
     tables = tables_of(servers.clickhouse)
+    tables.create(case.table)
+    try:
+        tables.load(case.table, case.content())
+        yield tables
+    finally:
+        tables.drop(case.table)
 
+
+def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None:
     def check(found: Technique) -> None:
         if found.direction == "write":
             tables.create(case.table)
@@ -206,12 +216,8 @@ def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None
         else:
             assert difference_of(case, call(found, servers, case.table)) is None
 
-    tables.create(case.table)
-    try:
-        tables.load(case.table, case.content())
+    with filled(servers, case) as tables:
         check_each(chosen, check)
-    finally:
-        tables.drop(case.table)
 
 
 SAY_SO = {
@@ -235,13 +241,8 @@ def all_refuse(servers: Servers, chosen: Iterable[Technique], said: Callable[[Te
         with pytest.raises(Exception, match=said(found)):
             call(found, servers, LONG.table)
 
-    tables = tables_of(servers.clickhouse)
-    tables.create(LONG.table)
-    try:
-        tables.load(LONG.table, LONG.content())
+    with filled(servers, LONG):
         check_each(chosen, check)
-    finally:
-        tables.drop(LONG.table)
 
 
 def test_what_cannot_be_set_is_refused_with_the_remedy(hostile_server: Servers) -> None:

@@ -92,11 +92,6 @@ class Recording:
         """Return the log of `measure.run` for rows of `store.Result`."""
         return self.log(lambda one, number, outcome: result(self.run_id, notebook, one, rows, number, outcome), stop)
 
-    def passes[T, V](self, row: MakeRow[T, V]) -> tuple[Callable[[T, int, Pass[V]], None], Callable[[T, int], bool]]:
-        """Return `record` and `finished` of `in_rounds`, for passes that `row` turns into rows."""
-        log = self.log(row)
-        return log.record, log.finished
-
     def in_rounds[T: Hashable, V](
         self,
         tasks: Sequence[T],
@@ -112,7 +107,7 @@ class Recording:
 
         `attempt` describes `home`.
         """
-        record, finished = self.passes(row)
+        log = self.log(row)
 
         def measured(task: T, number: int) -> V:
             return value_of(attempt(lambda: measure(task, number), home))
@@ -120,7 +115,7 @@ class Recording:
         def progress(task: T, _: int) -> None:
             self.progress(name(task))
 
-        in_rounds(tasks, rounds, measured, record, stop=stop, progress=progress, finished=finished)
+        in_rounds(tasks, rounds, measured, log.record, stop=stop, progress=progress, finished=log.finished)
 
 
 def study[**P](

@@ -20,7 +20,7 @@ NO_ENCODING = "framehaul_sql_ascii"
 
 @contextmanager
 def hostile_session(server: PostgresServer | ClickHouseServer) -> Iterator[PostgresServer | ClickHouseServer]:
-    """Yield an embedded server with another user, who may use framehaul's tables and whose sessions are hostile.
+    """Yield an embedded server with another user, which may use framehaul's tables, and whose sessions are hostile.
 
     Embedded ClickHouse has this user in its configuration.
     """

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from framehaul.api.types import POLARS_DIGITS
 from framehaul.data.unwrapping import undamaged
 from framehaul.errors import FrameError
 from framehaul.studies.own_data.json_lines import table_of_lines
@@ -31,12 +33,10 @@ MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan"])
 """Fields that are NULL among numbers, dates and booleans; in text only an empty field is NULL."""
 NUMBER = r"^(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)[.][0-9]+)$"
 """Numbers without a leading zero, a plus sign or an exponent: the others are often codes, as `01234` or `1E10`."""
-EXPONENT = "^-?[0-9](?:[.][0-9]+)?e[-+][0-9]{2,3}$"
-"""Numbers with an exponent as Python, pandas and Polars write them."""
+EXPONENT = "^-?[1-9](?:[.][0-9]+)?e[-+]?(?:0[1-9]|[1-9][0-9]{0,2})$"
+"""Numbers with an exponent as pandas (`1e-09`) and Polars (`1e-9`) write them."""
 FLOAT_DIGITS = 15
-"""A float keeps any number of so many digits."""
-MOST_DIGITS = 38
-"""The digits of Arrow's decimals of 128 bits."""
+"""The most digits of a number that every float keeps."""
 MOST_CSV_COLUMNS = 10_000
 """pyarrow uses 8 KiB of memory for each column of a CSV, and a damaged file may have a long header."""
 READ_BYTES = 1 << 24
@@ -154,18 +154,10 @@ def _typed(texts: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str | None]:
         return texts, None
     plain = pc.match_substring_regex(written, NUMBER)
     others = written.filter(pc.invert(plain))
-    kinds = list[pa.DataType]()
+    kinds: Iterable[pa.DataType] = ()
     exponents = pc.all(pc.match_substring_regex(others, EXPONENT), min_count=0).as_py()
     if exponents and all(map(_is_as_written, others.to_pylist())):
-        digits = pc.replace_substring_regex(written, "[^0-9]", "")
-        long = written.filter(pc.greater(pc.utf8_length(digits), FLOAT_DIGITS))
-        whole, fraction = (
-            pc.max(pc.utf8_length(pc.replace_substring_regex(written, part, ""))).as_py() or 0
-            for part in (r"-|[.].*", "^[^.]*[.]?")
-        )
-        as_float = all(map(_is_as_written, long.to_pylist()))
-        exact = [pa.decimal128(whole + fraction, fraction)] if not others and whole + fraction <= MOST_DIGITS else []
-        kinds = [pa.int64(), *([pa.float64()] if as_float else exact)]
+        kinds = _number_types(written, has_exponents=len(others) > 0)
     elif not pc.any(plain, min_count=0).as_py():
         kinds = OTHER_TYPES
     for kind in kinds:
@@ -177,10 +169,24 @@ def _typed(texts: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str | None]:
     return texts, None
 
 
+def _number_types(numbers: pa.ChunkedArray, *, has_exponents: bool) -> Iterator[pa.DataType]:
+    """Yield the types that may hold all these numbers as they are written, the usual ones first."""
+    yield pa.int64()
+    digits = pc.utf8_length(pc.replace_substring_regex(numbers, "[^0-9]", ""))
+    if all(map(_is_as_written, numbers.filter(pc.greater(digits, FLOAT_DIGITS)).to_pylist())):
+        yield pa.float64()
+    elif not has_exponents:
+        before, after = r"-|[.].*", "^[^.]*[.]?"  # what is taken out to leave the digits before and after the point
+        whole, scale = (
+            pc.max(pc.utf8_length(pc.replace_substring_regex(numbers, part, ""))).as_py() for part in (before, after)
+        )
+        if whole + scale <= POLARS_DIGITS:
+            yield pa.decimal128(whole + scale, scale)
+
+
 def _is_as_written(number: str) -> bool:
-    """Return whether a float that is read from this text is written as this text, but for zeros at its end."""
-    short = number.rstrip("0").rstrip(".") if "." in number and "e" not in number else number
-    return repr(float(number)).removesuffix(".0") == short
+    """Return whether a float has the digits of this fraction or power, apart from zeros at the end."""
+    return ("." in number or "e" in number) and Decimal(repr(float(number))) == Decimal(number)
 
 
 def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, list[str]]:

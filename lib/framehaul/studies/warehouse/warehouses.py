@@ -44,7 +44,7 @@ class Target(NamedTuple):
     """The table of buildings in an open warehouse, empty at first."""
 
     load: Callable[[Sequence[Path], int], None]
-    """Loads every row of the files exactly once, up to so many files at a time, and commits.
+    """Loads every row of the files exactly once, and commits; the number is the most files at a time.
 
     The files are all gzip CSV or all Parquet. Raises the warehouse's error for a file that cannot be loaded; the table
     may then hold some of the rows.
