@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from http.client import HTTPException
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
@@ -34,6 +35,8 @@ SAME_BLOCKS = {
     "min_insert_block_size_rows": 1_048_576, "min_insert_block_size_bytes": 0, "max_insert_threads": 1,
     "insert_deduplicate": 1,
 }  # fmt: skip
+ROWS_AT_ONCE = 4096
+"""The rows of a COPY that are decoded together: psycopg gives each one by itself."""
 Kind = Literal["polars", "pandas", "arrow"]
 
 
@@ -289,7 +292,8 @@ def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, targ
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
-            for data in copy:
+            rows = iter(copy)
+            while data := b"".join(islice(rows, ROWS_AT_ONCE)):
                 decoder.feed(data)
     return decoder.finish()
 

@@ -292,15 +292,15 @@ def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG | None:
 
 
 def points(
-    frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, label: str, panel: str, log: str = ""
+    frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, panel: str, label: str = "", log: str = ""
 ) -> SVG | None:
-    """Draw rows as points, distinguished by `color` and named by `label`, and save the figure as `name`."""
+    """Draw rows as points, distinguished by `color` and, if given, named by `label`; save the figure as `name`."""
     parts, colors = _parts(frame, panel), _colors(frame, color)
 
     def draw(axes: Axes, part: pl.DataFrame) -> None:
         for row in part.drop_nulls([x, y]).to_dicts():
             axes.scatter(row[x], row[y], color=colors[row[color]], s=34, zorder=3)
-            if row[label]:
+            if label and row[label]:
                 axes.annotate(row[label], (row[x], row[y]), xytext=(5, 3), textcoords="offset points", fontsize=8)
         quantities(axes.xaxis, logarithmic="x" in log)
         quantities(axes.yaxis, logarithmic="y" in log)
