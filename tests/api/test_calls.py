@@ -18,6 +18,7 @@ from polars.testing import assert_frame_equal
 from psycopg.rows import dict_row
 
 import framehaul
+from framehaul.api.calls import Kind
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.techniques.clients import HttpConnection, open_http_client
@@ -286,7 +287,14 @@ def test_what_clickhouse_would_change_is_an_error(
     ("query", "error", "said"),
     [
         ("SELECT 1 AS a, 2 AS a", TableError, "'a' more than once: name each column"),
-        ("SELECT 1::numeric AS a", TableError, "column a is numeric.*declare its digits"),
+        ("SELECT 'NaN'::numeric AS a", FrameError, "column a holds NaN in row 0, which no decimal"),
+        ("SELECT 1e30 + 1e-9 AS a", FrameError, "column a holds more than 38 digits"),
+        ("SELECT 1, NULL, 'NaN'::numeric(9, 2) AS a", TableError, "more than once: name each"),
+        (
+            "SELECT (CASE g WHEN 3 THEN 'NaN' ELSE '1' END)::numeric(9, 2) AS a FROM generate_series(0, 5) AS g",
+            FrameError,
+            "column a, row 3, holds NaN",
+        ),
         ("SELECT point(1, 2) AS a", TableError, "column a is point"),
         ("SELECT interval '1 year 2 days' AS a", ServerError, "1 year 2 days: a month has no fixed length"),
         ("SELECT '{{1,2},{3,4}}'::int[] AS a", ServerError, "more than one dimension"),
@@ -299,6 +307,53 @@ def test_what_clickhouse_would_change_is_an_error(
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         framehaul.read(servers.postgres.dsn(), query)
+
+
+@pytest.mark.parametrize("precision, scale", [(1, 0), (4, 4), (9, 2), (18, 5), (38, 0), (38, 10), (38, 38), (50, 7)])
+def test_numerics_and_arrays_are_those_that_psycopg_decodes(precision: int, scale: int, postgres: Postgres) -> None:
+    digits = f"numeric({precision}, {scale})"
+    value = f"((random() - 0.5) * 10.0 ^ (random() * {precision - scale})::int::numeric / 10.0 ^ (random() * 9)::int)"
+    in_list = digits if precision <= 38 else "numeric(38, 0)"  # lists have no more
+    element = f"(({value})::numeric % 10::numeric ^ {min(precision - scale, 30)})::{in_list}"
+    postgres.execute(f"""
+        CREATE TABLE framehaul_api.numbers AS SELECT n, CASE WHEN n % 7 > 0 THEN {value} END::{digits} AS d,
+            CASE WHEN n % 5 > 0 THEN array_fill({element}, ARRAY[n % 4]) || NULL END::{in_list}[] AS ds,
+            CASE WHEN n % 3 > 0 THEN string_to_array(repeat('é,,x', n % 6), ',', '') END AS texts,
+            array_fill(gen_random_uuid(), ARRAY[n % 3]) AS ids, ARRAY[now(), NULL]::timestamptz[] AS moments
+        FROM generate_series(1, 3000) AS n""")
+    most = f"{'9' * (precision - scale)}.{'9' * scale}"
+    postgres.execute(f"UPDATE framehaul_api.numbers SET d = CASE n WHEN 1 THEN {most} ELSE -{most} END WHERE n < 3")
+    query = "SELECT * FROM framehaul_api.numbers ORDER BY n"
+    expected = postgres.execute(query).fetchall()
+    kinds: tuple[Kind, ...] = ("polars", "arrow")
+    for kind in kinds:
+        read = framehaul.read(postgres, query, frame=kind)
+        rows = read.rows() if kind == "polars" else [tuple(row.values()) for row in read.to_pylist()]
+        for got, wanted in zip(rows, expected, strict=True):
+            d, ds = ([one and (Decimal(one) if isinstance(one, str) else one) for one in of] if isinstance(of, list)
+                     else of and Decimal(of) for of in got[1:3])  # fmt: skip
+            assert (got[0], d, ds, got[3], *got[5:]) == (*wanted[:4], *wanted[5:])
+            assert got[4] == [str(one) for one in wanted[4]]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 70_000])
+def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickhouse: HttpConnection) -> None:
+    query = f"""
+        SELECT range(number % 4)::Array(Int64) AS a, arrayMap(x -> if(x % 2, NULL, x), range(number % 5)) AS b,
+            arrayMap(x -> repeat('é', x), range(number % 6))::Array(LowCardinality(String)) AS c,
+            arrayMap(x -> toDecimal64(x, 3) / 8, range(number % 3)) AS d, [generateUUIDv4(number)] AS e,
+            [toDateTime64('2026-01-01 00:00:00', 6, 'UTC'), NULL] AS f, []::Array(String) AS g
+        FROM numbers({rows}) ORDER BY number"""
+    read = framehaul.read(clickhouse, query.replace("generateUUIDv4(number)", "reinterpretAsUUID(number)"))
+    assert framehaul.read(clickhouse, query, frame="arrow").num_rows == rows
+    for at, row in enumerate(read.rows()[:3000]):
+        of = [*range(6)]
+        assert row[:3] == (of[: at % 4], [None if x % 2 else x for x in of[: at % 5]], ["é" * x for x in of[: at % 6]])
+        assert row[3] == [Decimal(x) / 8 for x in of[: at % 3]]
+        assert [len(one) for one in row[4]] == [36]
+        assert row[5:] == ([dt.datetime(2026, 1, 1, tzinfo=dt.UTC), None], [])
+    with pytest.raises(FrameError, match=r"column a, row 1.*is not UTF-8"):
+        framehaul.read(clickhouse, "SELECT if(number = 1, ['x', unhex('FF')], []) AS a FROM numbers(3) ORDER BY number")
 
 
 def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers: Servers) -> None:
@@ -328,6 +383,11 @@ def test_a_numeric_without_digits_takes_decimals_and_a_tuple_needs_no_names(
     framehaul.write(frame.with_columns(id=pl.col("id") + 2).to_pandas(), postgres, "framehaul_api.free")
     read = framehaul.read(postgres, "SELECT sum(price)::numeric(9, 2) AS price FROM framehaul_api.free")
     assert read["price"].to_list() == [frame["price"].sum() * 2]
+    assert framehaul.read(postgres, "SELECT sum(id) AS a, avg(id) AS b FROM framehaul_api.free").rows() == [
+        (Decimal(10), Decimal("2.5"))
+    ]
+    with pytest.raises(TableError, match=r"columns a are numeric without digits.*::numeric\(38, 10\)"):
+        next(framehaul.read_batches(postgres, "SELECT 1.5 AS a"))
     pair = framehaul.read(clickhouse, "SELECT (1, 'a') AS pair")
     assert pair.rows() == [({"1": 1, "2": "a"},)]
 

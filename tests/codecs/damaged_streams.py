@@ -27,7 +27,7 @@ import pyarrow as pa
 from framehaul.codecs import copy_binary, native_format
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import read_native
-from framehaul.data import generator
+from framehaul.data import generator, schema
 from framehaul.data.frames import arrow_stream, to_polars, validated
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
@@ -43,8 +43,9 @@ SEEDS, ROWS = 24, 20
 
 T = ColumnType
 OF_COPY = (T.TEXT, T.BYTES, T.UUID, T.BOOL, T.INT16, T.INT32, T.INT64, T.FLOAT32, T.FLOAT64, T.DATE,
-           T.TIMESTAMP, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)  # fmt: skip
-FOR_COPY = replace(EVERY_TYPE, columns=tuple(column for column in EVERY_TYPE.columns if column.type in OF_COPY))
+           T.TIMESTAMP, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN, T.DECIMAL)  # fmt: skip
+LISTS = (Column("numbers", T.LIST, nullable=True), Column("texts", T.LIST, exactly=schema.list_types(T.TEXT.value)))
+FOR_COPY = replace(EVERY_TYPE, columns=(*(one for one in EVERY_TYPE.columns if one.type in OF_COPY), *LISTS))
 NARROW = Table("narrow", (Column("text", T.TEXT),), ("text",))
 NOT_TEXT = (*NOT_UTF8.values(), b"\x80", b"\xf0\x9f\x98")
 """No UTF-8: as in the matrix, and characters without their beginning or end."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.codecs import copy_binary
-from framehaul.codecs.binary_form import with_uuid_bytes
+from framehaul.codecs.binary_form import in_binary_form
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
@@ -22,7 +22,7 @@ NARROW = Table("narrow", (Column("n", ColumnType.INT32, nullable=True),), ("n",)
 
 
 def encoded(table: Table, content: pa.Table) -> bytes:
-    content = with_uuid_bytes(content, table).combine_chunks()
+    content = in_binary_form(content, table).combine_chunks()
     encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
     parts = [encoder.write_header(), *map(encoder.write_batch, content.to_batches()), encoder.finish()]
     return b"".join(map(bytes, parts))

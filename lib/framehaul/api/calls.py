@@ -18,7 +18,6 @@ from framehaul.api.choice import Choice, Mode, choose, technique_function
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
-from framehaul.data.documents import without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.objects import nested_array
 from framehaul.data.schema import Column, Table
@@ -96,7 +95,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
             content = _select(client, relation, frame)
         else:
             relation = lookup.postgres_result(client, query)
-            content = _copy(client, relation, frame, target)
+            content, relation = lookup.with_decimals(_copy(client, relation, frame), relation)
         return _as_kind(content, relation, frame)
 
 
@@ -114,6 +113,9 @@ def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: K
             batches = select_batches(client, relation)
         else:
             relation = lookup.postgres_result(client, query)
+            if free := [one.name for one in relation.columns if one.types == lookup.FREE_NUMERIC]:
+                remedy = "declare them, as in ::numeric(38, 10)"
+                raise TableError(f"columns {', '.join(free)} are numeric without digits, which batches need: {remedy}")
             if isinstance(target, str):
                 adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
                 batches = fetch_batches((client, adbc), relation)
@@ -267,28 +269,18 @@ def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
 
 
-def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, target: Address) -> pa.Table:
-    """Return the rows of a relation of PostgreSQL, by binary COPY where its types are decoded here.
-
-    Others come by ADBC from an address, and as psycopg's rows from an open connection, whose session and transaction
-    no second connection has. An open connection also stays open where a value is refused.
-    """
-    from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
-    from framehaul.data.schema import ColumnType
-    from framehaul.techniques.beyond.postgres_read import copy_from_wire, fetch_arrow
+def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind) -> pa.Table:
+    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over."""
+    from framehaul.codecs.copy_binary import CopyDecoder
+    from framehaul.techniques.beyond.postgres_read import copy_from_wire
     from framehaul.techniques.clients import UTF8
+    from framehaul.techniques.copy_wire import reads_socket
 
     schema = None if kind == "polars" else relation.arrow_large_schema
-    if relation.columns_of(*{*ColumnType} - {*WIDTHS}):
-        query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
-        if not isinstance(target, str):
-            return pa.Table.from_batches(_cursor_batches(connection, relation, 0), relation.arrow_schema)
-        with open_adbc(parse_postgres_dsn("target", target)) as adbc:
-            return without_documents(fetch_arrow(adbc, query), relation)
-    if isinstance(target, str) and not connection.pgconn.ssl_in_use:
+    if reads_socket(connection):
         return copy_from_wire(connection, relation, schema=schema)
     decoder = CopyDecoder(relation, schema)
-    query = f"SELECT {relation.postgres_columns} FROM {relation.postgres_name}"
+    query = f"SELECT {decoder.columns} FROM {relation.postgres_name}"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
@@ -301,7 +293,7 @@ def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, targ
 def _cursor_batches(
     connection: psycopg.Connection[Any], relation: Table, rows: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield batches of at most `rows` rows of a relation, or one batch of all rows if `rows` is 0.
+    """Yield batches of at most `rows` rows of a relation.
 
     psycopg returns Python objects, which are converted without a loss. The caller may use the connection between two
     batches, and commit: the server keeps the result.
@@ -313,7 +305,7 @@ def _cursor_batches(
     with connection.cursor(name, row_factory=tuple_row, withhold=True) as cursor:
         with connection.transaction():
             cursor.execute(query.encode())
-        while fetched := cursor.fetchmany(rows) if rows else cursor.fetchall():
+        while fetched := cursor.fetchmany(rows):
             arrays = [
                 nested_array([*values], column.types.arrow)
                 for values, column in zip(zip(*fetched, strict=True), relation.columns, strict=True)

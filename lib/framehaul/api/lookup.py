@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import polars.selectors as cs
@@ -15,12 +15,12 @@ import pyarrow as pa
 from psycopg.rows import tuple_row
 
 from framehaul.api.derive import IN_NESTED, types_inside
-from framehaul.api.types import ServerColumn, arguments, clickhouse_column, postgres_column
+from framehaul.api.types import POLARS_DIGITS, ServerColumn, arguments, clickhouse_column, postgres_column
 from framehaul.data import schema
 from framehaul.data.frames import listed
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.data.unwrapping import is_list
-from framehaul.errors import TableError
+from framehaul.errors import FrameError, TableError
 from framehaul.techniques.clients import UTF8, HttpConnection
 
 if TYPE_CHECKING:
@@ -193,6 +193,32 @@ def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool
     return found != (None,)
 
 
+FREE_NUMERIC = replace(ColumnType.TEXT.value, postgres="numeric")
+"""A numeric without digits, as of sum(bigint): its text has to be read before its digits are known."""
+
+
+def with_decimals(content: pa.Table, relation: Table) -> tuple[pa.Table, Table]:
+    """Return the result of a query with numerics without digits as decimals of as many places as one of them has.
+
+    Raises FrameError for NaN, infinity and more than 38 digits.
+    """
+    columns = list(relation.columns)
+    for at, column in enumerate(columns):
+        if column.types != FREE_NUMERIC:
+            continue
+        texts = content.column(at).cast(pa.string())
+        parts = pl.Series(values=texts).str.strip_prefix("-").str.split_exact(".", 1).struct
+        whole, places = (cast("int", parts.field(f"field_{part}").str.len_chars().max() or 0) for part in range(2))
+        refused = pl.Series(values=texts).str.contains("[a-z]").arg_true()
+        if whole + places > POLARS_DIGITS or len(refused):
+            what = f"{texts[refused[0]]} in row {refused[0]:,}" if len(refused) else f"more than {POLARS_DIGITS} digits"
+            remedy = "numeric(38, 10), or to text or float8"
+            raise FrameError(f"column {column.name} holds {what}, which no decimal of a frame has: cast it to {remedy}")
+        columns[at] = replace(column, type=ColumnType.DECIMAL, exactly=schema.decimal_types(POLARS_DIGITS, places))
+        content = content.set_column(at, column.name, texts.cast(columns[at].types.arrow))
+    return content, replace(relation, columns=tuple(columns))
+
+
 def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
     """Return the result of a query as a relation that can be read.
 
@@ -209,7 +235,9 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
         kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     _check_names(names)
     columns = [
-        postgres_column(name, kind, nullable=True, labels=tuple(labels))
+        ServerColumn(Column(name, ColumnType.TEXT, nullable=True, exactly=FREE_NUMERIC), "{0}::text")
+        if kind == FREE_NUMERIC.postgres
+        else postgres_column(name, kind, nullable=True, labels=tuple(labels))
         for name, (kind, labels) in zip(names, kinds, strict=True)
     ]
     if any(one.select != "{0}" for one in columns):

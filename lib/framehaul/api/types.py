@@ -89,7 +89,7 @@ def _postgres_types(name: str, kind: str, labels: tuple[str, ...]) -> tuple[Type
                 return schema.list_types(element), None
             except ValueError as error:
                 raise TableError(f"column {name} is {kind}: {error}") from None
-    remedy = "declare its digits, numeric(38, 10), or cast it" if kind == "numeric" else "cast it"
+    remedy = "send decimals, or cast it" if kind == "numeric" else "cast it"
     raise TableError(f"column {name} is {kind}, which framehaul does not carry: {remedy} in the query, or leave it out")
 
 
@@ -134,6 +134,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
             raise TableError(f"column {name} is {kind}, which framehaul does not carry: {error}") from None
     low_cardinality = "LowCardinality" in outer and select == "{0}"
     column = Column(name, schema.kind_of(types), "Nullable" in outer, low_cardinality, exactly=types)
+    if column.type is T.LIST and kind != types.clickhouse:  # elements that are not Nullable, or LowCardinality
+        select = f"CAST({{0}} AS {types.clickhouse})"
     return ServerColumn(column, select, limit)
 
 

@@ -25,14 +25,22 @@ from framehaul.data.text import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 MOST_FIELD_BYTES = 1 << 30
 """The longest field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
-ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW = range(6)
+ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW, NO_DECIMAL = range(7)
 """The reasons why `decode_rows` ended."""
-ANY_BYTES, TEXT_BYTES, UUID_BYTES = -1, 0, 16
-"""The widths of fields that are not numbers."""
+NUMERIC, ANY_BYTES, TEXT_BYTES, UUID_BYTES = -2, -1, 0, 16
+"""The widths of fields that are not numbers of a fixed width; NUMERIC - scale is that of a numeric with a scale."""
+GROUP, DIGITS_OF_A_GROUP, MOST_GROUPS = 10_000, 4, 10
+"""The base of the digits of a numeric, their decimal digits, and the most in front of the point in 38 digits."""
+NEGATIVE, MOST_HIGH = 0x4000, np.uint64(2**63 - 1)
+"""The sign of a numeric below zero, and the greatest upper half of a signed integer."""
+ARRAY_HEAD_BYTES, DIMENSION_BYTES = 12, 8
+"""The bytes before the dimensions of an array, and of each dimension."""
 MESSAGE_HEAD_BYTES = 5
 """The bytes of the type and the length of a message: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 COPY_DATA, DASH = ord("d"), ord("-")
@@ -41,7 +49,8 @@ EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00
 EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F000F000F000F)
 LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
 ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
-ONE, TWO, FOUR, FIVE, SIX, NINE, FORTY, FORTY_EIGHT = [np.uint64(number) for number in (1, 2, 4, 5, 6, 9, 40, 48)]
+ONE, TWO, FOUR, FIVE, SIX, NINE = [np.uint64(number) for number in (1, 2, 4, 5, 6, 9)]
+FORTY, FORTY_EIGHT, SIXTY_THREE = [np.uint64(number) for number in (40, 48, 63)]
 SEVEN_BITS, LAST_BYTE = np.uint64(127), np.uint64(255)
 SHORT_RUN = 24
 """The longest run that is sorted faster by comparison than by counting bytes."""
@@ -137,6 +146,44 @@ def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int)
 
 
 @compiled
+def numeric_halves(data: Bytes, at: int, length: int, scale: int) -> tuple[np.uint64, np.uint64, bool]:
+    """Return a numeric as a 128-bit integer of 10 ** -scale, low half first, and whether it is one.
+
+    It is none if it is NaN or infinite, has digits beyond the scale, or more than 128 bits.
+    https://github.com/postgres/postgres/blob/master/src/backend/utils/adt/numeric.c (numeric_send)
+    """
+    low, high = np.uint64(0), np.uint64(0)
+    if length < EIGHT:
+        return low, high, False
+    count = (int(data[at]) << 8) | int(data[at + 1])
+    weight = int(np.int16((np.uint16(data[at + 2]) << 8) | data[at + 3]))
+    sign = (int(data[at + 4]) << 8) | int(data[at + 5])
+    last = -((scale + DIGITS_OF_A_GROUP - 1) // DIGITS_OF_A_GROUP)
+    if length != 8 + 2 * count or (sign != 0 and sign != NEGATIVE) or (count > 0 and weight >= MOST_GROUPS):  # noqa: PLR1714  numba
+        return low, high, False
+    if count > max(0, weight - last + 1):
+        return low, high, False
+    for place in range(count and weight - last + 1):
+        digit, factor, start = 0, GROUP, at + 8 + 2 * place
+        if place < count:
+            digit = (int(data[start]) << 8) | int(data[start + 1])
+        if weight - place == last and scale % DIGITS_OF_A_GROUP:
+            factor = 10 ** (scale % DIGITS_OF_A_GROUP)
+            if digit % (GROUP // factor):
+                return low, high, False
+            digit //= GROUP // factor
+        by = np.uint64(factor)
+        if digit >= GROUP or high >= MOST_HIGH // by:
+            return low, high, False
+        lower = (low & LOW_HALF) * by + np.uint64(digit)
+        upper = (low >> THIRTY_TWO) * by + (lower >> THIRTY_TWO)
+        low, high = (upper << THIRTY_TWO) | (lower & LOW_HALF), high * by + (upper >> THIRTY_TWO)
+    if sign == NEGATIVE:
+        low, high = ~low + ONE, ~high + (ONE if low == np.uint64(0) else np.uint64(0))
+    return low, high, (high >> SIXTY_THREE == ONE) == (sign == NEGATIVE) or (low | high) == np.uint64(0)
+
+
+@compiled
 def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function with arrays costs more than decoding
     data: Bytes,
     words: Keys,
@@ -158,14 +205,15 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function wi
     bytes. Outputs:
 
     - `numbers` [field, row]: fields of a fixed width, as unsigned numbers; with `plain`, the ends of texts.
-    - `views` [field, row, half]: the bytes of a UUID, and views of texts.
+    - `views` [field, row, half]: the bytes of a UUID, the 128 bits of a numeric, and views of texts.
     - `texts`, per field from `bases` to `free`: texts too long for a view, or all if `plain`.
     - `nulls` [field, row]: 1 for NULL, whose value is zero or an empty text.
     - `suspects` [field, row, start, length]: texts that may have bytes above 127; only they can be invalid UTF-8.
 
     Returns the number of rows, their end (with the trailer), the number of suspects, the reason why decoding ended, and
     the field and the number of a fault. Reasons are ROW_CUT at the end of data or room, TRAILER, and faults: a row with
-    OTHER_COUNT of fields, a field of OTHER_LENGTH or OTHER_WIDTH, a message that is NO_SINGLE_ROW.
+    OTHER_COUNT of fields, a field of OTHER_LENGTH or OTHER_WIDTH, a numeric that is NO_DECIMAL of its column, a message
+    that is NO_SINGLE_ROW.
     """
     size, at = np.uint64(end), np.uint64(0)  # unsigned: numba treats signed indexes as possibly negative
     row, count, most, fields = 0, 0, numbers.shape[1], len(widths)
@@ -208,6 +256,11 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function wi
                 views[field, this, 0], views[field, this, 1] = words[at], words[at + EIGHT]
             elif width > 0:
                 numbers[field, this] = reversed_bytes(words[at]) >> np.uint64(64 - 8 * width)
+            elif width <= NUMERIC:
+                low, high, is_decimal = numeric_halves(data, int(at), int(number), NUMERIC - width)
+                if not is_decimal:
+                    return row, int(begin), count, NO_DECIMAL, index, 0
+                views[field, this, 0], views[field, this, 1] = low, high
             else:
                 first, second = words[at], words[at + EIGHT]
                 if length <= MOST_INLINE:
@@ -240,6 +293,52 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calling a function wi
             return row, int(begin), count, NO_SINGLE_ROW, 0, 0
         row += 1
     return row, int(at), count, ROW_CUT, 0, 0
+
+
+@compiled
+def split_arrays(data: Bytes, offsets: Int64s, nulls: NDArray[np.bool_], ends: Int32s, rows: Bytes) -> int:
+    """Write the elements of arrays as rows of binary COPY with one field; fill in where each array's elements end.
+
+    `ends` begins with 0. Returns the number of bytes, or -1 for an array that is damaged or of several dimensions.
+    https://github.com/postgres/postgres/blob/master/src/backend/utils/adt/arrayfuncs.c (array_send)
+    """
+    to = elements = 0
+    for row in range(len(nulls)):
+        at, end = offsets[row], offsets[row + 1]
+        if not nulls[row]:
+            if end - at < ARRAY_HEAD_BYTES:
+                return -1
+            dimensions = number_at(data, at)
+            at += ARRAY_HEAD_BYTES
+            count = 0
+            if dimensions:
+                if dimensions != 1 or end - at < DIMENSION_BYTES:
+                    return -1
+                count = number_at(data, at)
+                at += DIMENSION_BYTES
+            for _ in range(count):
+                if end - at < 4:  # noqa: PLR2004  bytes of a length
+                    return -1
+                length = number_at(data, at)
+                if length < -1 or length > end - at - 4:
+                    return -1
+                size = 4 + max(0, length)
+                rows[to], rows[to + 1] = 0, 1
+                rows[to + 2 : to + 2 + size] = data[at : at + size]
+                to += 2 + size
+                at += size
+            if at != end:
+                return -1
+            elements += max(0, count)
+        ends[row + 1] = elements
+    return to
+
+
+@compiled
+def number_at(data: Bytes, at: int) -> int:
+    """Return the signed 32 bits at a place, in network order."""
+    high, low = (int(data[at]) << 8) | int(data[at + 1]), (int(data[at + 2]) << 8) | int(data[at + 3])
+    return int(np.int32(np.uint32((high << 16) | low)))
 
 
 @compiled

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from framehaul.codecs import compiled
-from framehaul.data.schema import Column, ColumnType, Table, refuse
+from framehaul.data.documents import without_documents
+from framehaul.data.schema import ARRAYS, NESTED, Column, ColumnType, Table, quote_postgres
 from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, few, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
@@ -31,13 +32,19 @@ COLUMNS_OF_A_BATCH = 32
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 HEADER_BYTES = len(SIGNATURE) + 8
 """The bytes of the signature, of flags, and of the length of an extension. PostgreSQL sends neither of the two."""
+TRAILER = b"\xff\xff"
+TEXT_TYPES, BYTES_TYPES = (pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())
+"""Arrow's types of text and bytes, as views and plain."""
+FROM_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 WIDTHS = {
     **dict.fromkeys((ColumnType.TEXT, ColumnType.ENUM), compiled.TEXT_BYTES), ColumnType.BYTES: compiled.ANY_BYTES,
     ColumnType.UUID: compiled.UUID_BYTES, ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4,
     ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8,
     ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8,
-    ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8,
+    ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8, ColumnType.DECIMAL: compiled.NUMERIC,
+    **dict.fromkeys((ColumnType.FIXED_BYTES, *ARRAYS), compiled.ANY_BYTES), ColumnType.DURATION: 8,
 }  # fmt: skip
+"""The types that are decoded in their binary form; others come as text."""
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
@@ -47,11 +54,11 @@ class CopyDecoder:
     """A decoder of one binary COPY, fed in pieces, into record batches in `table.arrow_view_schema`.
 
     The only other `schema` is `table.arrow_large_schema`. A batch is decoded from about `batch_bytes`, by default
-    BATCH_BYTES, and more for tables of many columns. Raises ValueError for a table with an unsupported column.
+    BATCH_BYTES, and more for tables of many columns. The query has to select `columns`.
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None, batch_bytes: int = 0) -> None:
-        refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
+        self.columns = ", ".join(map(selected, table.columns))
         self._table, self._schema, self._plain = table, schema or table.arrow_view_schema, schema is not None
         self.batch_bytes = (batch_bytes or BATCH_BYTES) * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
@@ -153,7 +160,9 @@ class CopyDecoder:
             compiled.OTHER_COUNT: f"{copy} has rows of {number} fields, not of {len(self._table.columns)}",
             compiled.OTHER_LENGTH: f"{copy} has a field of {number} bytes",
             compiled.OTHER_WIDTH: f"column {column.name} does not come as {column.types.postgres}: row {self._rows:,} "
-            f"has {number} bytes, not {WIDTHS[column.type]}",
+            f"has {number} bytes, not {width_of(column)}",
+            compiled.NO_DECIMAL: f"column {column.name}, row {self._rows:,}, holds NaN, infinity, or more digits than "
+            f"{column.types.postgres}, which no decimal of a frame has: cast it to text, or to float8",
             compiled.NO_SINGLE_ROW: f"a message of {copy} is not one row",
         }.get(reason)
 
@@ -190,9 +199,10 @@ class Buffers:
             raise ValueError(f"a row of {table.name} takes more than {MOST_BYTES:,} bytes")
         fields, rows = len(table.columns), size // (2 + 4 * len(table.columns)) + 1
         self.size, text_bytes = size, size + int(WORD_SLACK)
-        self.widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
-        of_texts = np.cumsum(self.widths <= 0, dtype=np.uint64)
-        self.bases = (of_texts - (self.widths <= 0)).astype(np.uint64) * np.uint64(text_bytes)
+        self.widths = np.array([width_of(column) for column in table.columns], np.int64)
+        has_text = (self.widths == compiled.TEXT_BYTES) | (self.widths == compiled.ANY_BYTES)
+        of_texts = np.cumsum(has_text, dtype=np.uint64)
+        self.bases = (of_texts - has_text).astype(np.uint64) * np.uint64(text_bytes)
         self.free = np.empty(fields, np.uint64)
         self.numbers, self.views = np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64)
         self.texts = np.empty(text_bytes * (int(of_texts[-1]) + 1), np.uint8)
@@ -204,12 +214,15 @@ class Buffers:
         numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], kind
         buffers: list[Any]
         match column.type:
-            case ColumnType.TEXT | ColumnType.BYTES | ColumnType.ENUM:
+            case _ if self.widths[field] in (compiled.TEXT_BYTES, compiled.ANY_BYTES):
                 text = self.texts[int(self.bases[field]) : int(self.free[field])]
                 views = np.append(np.uint64(0), numbers) if plain else self.views[field, :rows].copy()
-                buffers = [views, text.copy()]
+                buffers, is_text = [views, text.copy()], self.widths[field] == compiled.TEXT_BYTES
+                arrow = (TEXT_TYPES if is_text else BYTES_TYPES)[plain]
             case ColumnType.UUID:
                 buffers = compiled.uuid_views_of(self.views[field, :rows], reverse=False, plain=plain)
+            case ColumnType.DECIMAL:
+                buffers = [self.views[field, :rows].copy()]
             case ColumnType.BOOL:
                 buffers = [np.packbits(numbers != 0, bitorder="little")]
             case ColumnType.DATE:
@@ -224,9 +237,58 @@ class Buffers:
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = compiled.arrow_array(arrow, rows, validity, buffers)
-        if column.type is ColumnType.TIME:  # PostgreSQL has 24:00, which dataframes do not
+        if column.type in (*ARRAYS, *NESTED):
+            return lists(array, column) if column.type in ARRAYS else nested_column(array.to_pylist(), column)
+        if column.type in (ColumnType.TIME, ColumnType.DECIMAL):  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        return array if arrow == kind else array.cast(kind)
+        if arrow == kind:
+            return array
+        # Arrow casts no views to numbers.
+        return (array.cast(FROM_VIEWS[arrow]) if arrow in FROM_VIEWS else array).cast(kind)
+
+
+def lists(bodies: pa.Array, column: Column) -> pa.Array:
+    """Return lists, whose elements are decoded as a binary COPY of one column, from PostgreSQL's binary arrays.
+
+    Raises ValueError for an array of more than one dimension, and for elements as `Buffers.array` does.
+    """
+    plain = bodies.cast(pa.large_binary())
+    offsets, data = (
+        np.frombuffer(buffer, kind) for buffer, kind in zip(plain.buffers()[1:], ("<i8", "u1"), strict=True)
+    )
+    null = np.asarray(bodies.is_null())
+    ends, copied = np.zeros(len(bodies) + 1, np.int32), np.empty(2 * len(data), np.uint8)
+    size = compiled.split_arrays(data, offsets, null, ends, copied)
+    if size < 0:
+        raise ValueError(f"column {column.name} holds an array of more than one dimension, or none: cast it to text")
+    element = Table(column.name, (column.element,), ())
+    decoder = CopyDecoder(element, element.arrow_large_schema)
+    for part in (SIGNATURE + bytes(HEADER_BYTES - len(SIGNATURE)), copied[:size].data, TRAILER):
+        decoder.feed(part)
+    values = decoder.finish().column(0).combine_chunks().cast(column.element.types.arrow)
+    mask = pa.array(null) if null.any() else None
+    return pa.ListArray.from_arrays(pa.array(ends), values, mask=mask).cast(column.types.arrow)
+
+
+def nested_column(texts: list[str | None], column: Column) -> pa.Array:
+    """Return documents as structs, maps or lists."""
+    content = pa.table({column.name: pa.array(texts, pa.string())})
+    return without_documents(content, Table(column.name, (column,), ())).column(0).combine_chunks()
+
+
+def width_of(column: Column) -> int:
+    """Return the width of a column's fields, as `compiled.decode_rows` takes it."""
+    scale = column.types.arrow.scale if column.type is ColumnType.DECIMAL else 0
+    return WIDTHS.get(column.type, compiled.TEXT_BYTES) - scale
+
+
+def selected(column: Column) -> str:
+    """Return the expression that selects a column in the form that is decoded."""
+    name = quote_postgres(column.name)
+    if column.type in ARRAYS:
+        return name if column.element.type in WIDTHS else f"{name}::text[]"
+    is_binary = column.type in WIDTHS and column.type is not ColumnType.DURATION
+    return name if is_binary else column.types.postgres_select.format(name)
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:

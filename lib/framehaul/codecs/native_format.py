@@ -33,7 +33,7 @@ READ_BYTES = 1 << 18
 """The bytes that are read at once before the end of a column is known."""
 MOST_DIGITS = {4: 9, 8: 18, 16: 38}
 """The most digits of a decimal, by its size: https://clickhouse.com/docs/sql-reference/data-types/decimal"""
-NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
+NOT_DECODED = (*NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1
@@ -86,8 +86,14 @@ def read_column(source: Source, column: Column, rows: int, first_row: int, *, pl
 
     Raises ValueError if the body ends inside it, for text that is not UTF-8 and for numbers out of range.
     """
+    if column.type in ARRAYS:
+        return read_lists(source, column, rows, first_row, plain=plain)
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row)
+    return _read_plain(source, column, rows, first_row, plain=plain)
+
+
+def _read_plain(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
     null = source.take(rows) != 0 if column.nullable else None
     if column.type is ColumnType.ENUM:
         return read_enum(source, column, rows, null)
@@ -114,6 +120,20 @@ def read_column(source: Source, column: Column, rows: int, first_row: int, *, pl
     if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # too many digits, or longer than a day
         array.validate(full=True)
     return array
+
+
+def read_lists(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
+    """Return a column of lists, which are never NULL: where each ends, then all elements. Raises as `read_column`."""
+    ends = np.append(0, source.take(8 * rows).view("<i8"))
+    if (np.diff(ends) < 0).any() or ends[-1] > MOST_BYTES:
+        raise ValueError(f"column {column.name} came with lists whose ends are no ends of {rows} lists")
+    try:
+        values = read_column(source, column.element, int(ends[-1]), 0, plain=plain)
+    except NotTextError as error:
+        row = first_row + int(np.searchsorted(ends, error.row, "right")) - 1
+        raise NotTextError(column.name, row, error.value) from error
+    lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), values.cast(column.element.types.arrow))
+    return lists.cast(column.types.arrow)
 
 
 def read_texts(

@@ -56,6 +56,7 @@ class NotTextError(ValueError):
     """An error for text that is not UTF-8; the message names column, row and remedy."""
 
     def __init__(self, name: str, row: int, value: bytes) -> None:
+        self.row, self.value = row, value
         shown = f"{value[:SHOWN_BYTES]!r}{'...' if len(value) > SHOWN_BYTES else ''}"
         super().__init__(f"column {name}, row {row:,}: {shown} is not UTF-8; read the column as binary")
 

@@ -9,8 +9,8 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
@@ -18,6 +18,9 @@ import psycopg
 from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES
 from framehaul.codecs.copy_binary import CopyDecoder, moved
 from framehaul.data.text import SLACK
+
+if TYPE_CHECKING:
+    from framehaul.data.text import Bytes
 
 WAIT_BYTES = 1 << 17
 """The bytes to wait for: a server sends 8 KiB at a time, and a wakeup for each part costs both sides."""
@@ -40,19 +43,21 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
     """Run a binary COPY ... TO STDOUT and yield once per batch, which is decoded while the server sends the next.
 
     libpq sends the query but does not read the response. It reads the response of an empty query that follows, after
-    which the connection is ready again. An error, or ending early, closes the connection. Raises psycopg's errors for
-    errors of the server, and ValueError for an encrypted connection and for rows that the decoder rejects.
+    which the connection is ready again. When the decoder rejects a row the query is cancelled, and the connection stays
+    open. A lost connection, or ending early, closes it. Raises psycopg's errors for errors of the server, and
+    ValueError for a connection that is encrypted or in pipeline mode, and for rows that the decoder rejects.
     """
     pgconn = connection.pgconn
-    if pgconn.ssl_in_use:
-        raise ValueError("the connection is encrypted, so that its socket holds no rows: read with asyncpg's COPY")
+    if not reads_socket(connection):
+        why = "the connection is encrypted or in pipeline mode, so that its socket does not hold the rows as they are"
+        raise ValueError(f"{why}: read with asyncpg's COPY")
     with connection.lock:
         try:
             pgconn.send_query(query.encode())
             while pgconn.flush():
                 _poll(pgconn.socket, select.POLLOUT).poll()
             with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
-                error = yield from decode_answer(wire, decoder)
+                error = yield from decode_answer(wire, decoder, connection.cancel)
                 wire.send(EMPTY_QUERY)
             _take_answer(pgconn)
         except BaseException:
@@ -60,6 +65,11 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
             raise
     if error is not None:
         raise error
+
+
+def reads_socket(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether rows can be read from the socket of a connection, past libpq."""
+    return not connection.pgconn.ssl_in_use and connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
 
 
 def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
@@ -79,10 +89,15 @@ def _poll(descriptor: int, until: int) -> select.poll:
     return ready
 
 
-def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, None, psycopg.Error | None]:
-    """Decode until the server is ready for another query; yield once per batch and return the server's error."""
+def decode_answer(
+    wire: socket.socket, decoder: CopyDecoder, cancel: Callable[[], object]
+) -> Generator[None, None, Exception | None]:
+    """Decode until the server is ready for another query; yield once per batch and return the error, if any.
+
+    After an error of the decoder `cancel` is called, and the rows that still come are skipped.
+    """
     buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
-    error = None
+    error: Exception | None = None
     with _woken_for(wire, WAIT_BYTES):
         while True:
             before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end, decoder.batch_bytes)
@@ -91,16 +106,19 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
             while end - first >= MESSAGE_HEAD_BYTES:
                 size = 1 + int.from_bytes(buffer[first + 1 : first + MESSAGE_HEAD_BYTES].tobytes())
                 kind, whole = bytes(buffer[first : first + 1]), first + size <= end
-                if kind[0] == COPY_DATA:
-                    taken = decoder.decode(buffer[first:], end - first, messages=True)
-                    if whole and not taken:
-                        raise ValueError("rows follow the trailer of a binary COPY")
-                elif kind not in b"EZ" + SKIPPED:
-                    raise ValueError(f"{kind!r} is no message of PostgreSQL that follows a COPY: is it encrypted?")
+                if kind[0] == COPY_DATA and error is None:
+                    try:
+                        taken = _decoded(decoder, buffer[first:], end - first, whole=whole)
+                    except ValueError as refused:
+                        error = refused
+                        cancel()
+                        continue
+                elif kind not in b"dEZ" + SKIPPED:
+                    raise error or ValueError(f"{kind!r} is no message of PostgreSQL after a COPY: is it encrypted?")
                 else:
                     taken = size if whole else 0
                     if whole and kind == b"E":
-                        error = _error(buffer[first + MESSAGE_HEAD_BYTES : first + size].tobytes())
+                        error = error or _error(buffer[first + MESSAGE_HEAD_BYTES : first + size].tobytes())
                     elif whole and kind == b"Z":
                         return error
                 if not taken:
@@ -109,6 +127,14 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, 
             buffer = moved(buffer, first, end, max(2 * decoder.batch_bytes, 2 * (end - first)))
             first, end = 0, end - first
             yield
+
+
+def _decoded(decoder: CopyDecoder, data: Bytes, size: int, *, whole: bool) -> int:
+    """Decode rows, the first of which may be `whole`; return how many bytes they took."""
+    taken = decoder.decode(data, size, messages=True)
+    if whole and not taken:
+        raise ValueError("rows follow the trailer of a binary COPY")
+    return taken
 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:

@@ -21,7 +21,7 @@ from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.binary_form import in_binary_form
-from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
+from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.key_order import near_key_order
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import NOT_DECODED, read_blocks
@@ -39,13 +39,13 @@ from framehaul.data.frames import (
     validated,
     with_bytes,
 )
-from framehaul.data.schema import ARRAYS, NESTED, NO_NATIVE, ColumnType, Table
+from framehaul.data.schema import ARRAYS, NESTED, NO_NATIVE, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.beyond.postgres_write import picked
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
-from framehaul.techniques.copy_wire import receiving
+from framehaul.techniques.copy_wire import reads_socket, receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
@@ -161,15 +161,15 @@ def fetch_batches(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield record batches of a binary COPY, read from psycopg's socket and decoded on demand.
 
-    A table with a type that is not decoded here, or an encrypted connection, is read by ADBC. A batch has about
-    `batch_bytes`, by default 1 MB, or 16 MB with ADBC. The transaction of the read is ended.
+    An encrypted connection is read by ADBC. A batch has about `batch_bytes`, by default 1 MB, or 16 MB with ADBC. The
+    transaction of the read is ended.
     """
     connection, adbc = connections
-    if connection.pgconn.ssl_in_use or table.columns_of(*{*ColumnType} - {*WIDTHS}):
+    if not reads_socket(connection):
         yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BATCH_BYTES)
         return
     decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
     with connection.transaction():
         connection.execute(UTF8)
         for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):

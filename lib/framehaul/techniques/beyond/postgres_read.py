@@ -95,7 +95,7 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, schema
     async def take(data: bytes) -> None:
         decoder.feed(data)
 
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
     # asyncpg cannot nest a transaction in one that a statement began.
     async with nullcontext() if connection.is_in_transaction() else connection.transaction():
         await connection.execute(UTF8)
@@ -126,7 +126,7 @@ def copy_from_wire(
 ) -> pa.Table:
     """Return the rows of a binary COPY, read from psycopg's socket and decoded while the server sends."""
     decoder = CopyDecoder(table, schema)
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
+    query = f"SELECT {decoder.columns} FROM {table.postgres_name} WHERE {condition}"
     with connection.transaction():
         connection.execute(UTF8)
         receive_copy(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)
