@@ -98,26 +98,33 @@ def selected(frame: pl.DataFrame, table: str, quote: str = '"') -> str:
     return f"SELECT {', '.join(f'{quote}{name}{quote}' for name in frame.columns)} FROM {table} ORDER BY id -- all;"
 
 
+@pytest.fixture(params=[True, False], ids=["loops", "no loops"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the process has started compiled loops."""
+    monkeypatch.setattr("framehaul.api.calls.numba_waits", lambda: not request.param)
+
+
+@pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize("rows", [0, 1, ROWS])
 def test_a_table_of_postgresql_holds_what_was_written_and_gives_it_back(
     postgres: Postgres, servers: Servers, rows: int
 ) -> None:
     frame, address = postgres_frame()[:rows], servers.postgres.dsn()
     framehaul.write(frame, address, POSTGRES)
-    assert_frame_equal(framehaul.read(address, selected(frame, POSTGRES)), frame)
-    flat = frame.drop("a List", "document")  # what is decoded here, without ADBC
-    query = selected(flat, POSTGRES)
-    assert_frame_equal(framehaul.read(address, query), flat)
-    assert_frame_equal(pl.DataFrame(framehaul.read(address, query, frame="arrow")), flat)
-    assert framehaul.read(address, query, frame="pandas").dtypes["id"] == "int64"
-    parts = [*framehaul.read_batches(address, query, rows=5000)]
-    assert_frame_equal(pl.concat([flat.clear(), *parts]), flat)
+    query = selected(frame, POSTGRES)
+    for target in (address, postgres):
+        assert_frame_equal(framehaul.read(target, query), frame)
+        assert_frame_equal(pl.DataFrame(framehaul.read(target, query, frame="arrow")), frame)
+        assert framehaul.read(target, query, frame="pandas").dtypes["id"] == "int64"
+        parts = [*framehaul.read_batches(target, query, rows=5000)]
+        assert_frame_equal(pl.concat([frame.clear(), *parts]), frame)
     ((computed, defaults),) = postgres.execute(
         f"SELECT sum(doubled)::bigint, count(*) FILTER (WHERE filled = 'x') FROM {POSTGRES}".encode()
     )
     assert (computed or 0, defaults) == (rows * (rows - 1), rows)
 
 
+@pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize("rows", [1, ROWS])
 def test_a_table_of_clickhouse_holds_what_was_written_and_gives_it_back(
     clickhouse: HttpConnection, servers: Servers, rows: int

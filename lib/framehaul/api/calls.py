@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from http.client import HTTPException
@@ -18,12 +19,17 @@ from framehaul.api.choice import Choice, Mode, choose, technique_function
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.codecs.native_format import NOT_DECODED, read_native
+from framehaul.data.documents import without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.objects import nested_array
 from framehaul.data.schema import Column, Table
+from framehaul.data.text import numba_waits
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn
-from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
+from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
+from framehaul.techniques.registry import Database
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,7 +85,7 @@ def explain(
             return _prepared(given, client, table, mode)[2]
         relation, ddl = derived_table(client, given, table, create)
         engine = "MergeTree" if isinstance(client, HttpConnection) else ""
-        return replace(choose(given, relation, engine, mode), ddl=ddl)
+        return replace(choose(given, relation, engine, mode, has_loops=not numba_waits()), ddl=ddl)
 
 
 def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
@@ -95,7 +101,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
             content = _select(client, relation, frame)
         else:
             relation = lookup.postgres_result(client, query)
-            content, relation = lookup.with_decimals(_copy(client, relation, frame), relation)
+            content, relation = lookup.with_decimals(_copy(client, relation, frame, target), relation)
         return _as_kind(content, relation, frame)
 
 
@@ -163,19 +169,17 @@ def _connected(target: Address) -> Iterator[Client]:
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
     """Raise FrameError for what a technique refuses, and ServerError for what a server answers."""
-    import psycopg
-
     try:
         yield
     except (FrameError, TableError, ServerError):
         raise
-    except (psycopg.Error, QueryError, HTTPException, OSError) as error:
+    except (QueryError, HTTPException, OSError) as error:
         raise ServerError(str(error).strip() or type(error).__name__) from error
     except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise FrameError(": ".join(map(str, error.args[::-1]))) from error  # Arrow's column comes last
     except Exception as error:
-        if type(error).__module__.startswith("adbc_driver_manager"):
-            raise ServerError(str(error)) from error
+        if type(error).__module__.startswith(("psycopg", "adbc_driver_manager")):  # which need not be imported
+            raise ServerError(str(error).strip() or type(error).__name__) from error
         raise
 
 
@@ -190,7 +194,7 @@ def _prepared(
     if mode == "upsert" and (absent := {*found.version} - {*relation.column_names}):
         which = f"by which table {found.reference} chooses the row it keeps"
         raise TableError(f"the frame lacks {', '.join(absent)}, {which}")
-    choice = choose(frame, relation, found.engine, mode, technique)
+    choice = choose(frame, relation, found.engine, mode, technique, has_loops=not numba_waits())
     _check_limits(frame, columns)
     return found, relation, choice
 
@@ -257,26 +261,42 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
         technique_function(choice.technique)(client, table, frame)
 
 
+LOOPS_PAY: dict[Database, int] = {"postgres": 1_000_000, "clickhouse": 5_000_000}
+"""The rows from which compiled loops save more than the half second that numba takes to start."""
+_rows_without_loops: Counter[Database] = Counter()
+
+
+def _loops_pay(database: Database, rows: int) -> bool:
+    """Return whether compiled loops have been started, or pay for these rows and those moved without them before."""
+    return not numba_waits() or _rows_without_loops[database] + rows >= LOOPS_PAY[database]
+
+
 def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table:
-    """Return the rows of a relation of ClickHouse, as Native where its types are decoded here, else as Arrow."""
-    from framehaul.codecs.native_format import NOT_DECODED, read_native
+    """Return the rows of a relation of ClickHouse, as Native where compiled loops decode it, else as Arrow."""
     from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, select_arrow
 
-    if relation.columns_of(*NOT_DECODED):
-        return validated(with_bytes(select_arrow(connection, relation, ARROW, preallocated=True), relation))
+    if relation.columns_of(*NOT_DECODED) or not _loops_pay("clickhouse", 0):
+        content = select_arrow(connection, relation, ARROW, preallocated=True)
+        _rows_without_loops["clickhouse"] += content.num_rows
+        return validated(with_bytes(content, relation))
     query = f"SELECT {relation.clickhouse_columns} FROM {relation.clickhouse_name} FORMAT Native"
     with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
 
 
-def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind) -> pa.Table:
-    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over."""
-    from framehaul.codecs.copy_binary import CopyDecoder
+def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, target: Address) -> pa.Table:
+    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over.
+
+    Few rows from an address come by ADBC: compiled loops would take longer to start.
+    """
     from framehaul.techniques.beyond.postgres_read import copy_from_wire
-    from framehaul.techniques.clients import UTF8
     from framehaul.techniques.copy_wire import reads_socket
 
     schema = None if kind == "polars" else relation.arrow_large_schema
+    if isinstance(target, str) and not _loops_pay("postgres", _estimated_rows(connection, relation)):
+        content = _adbc_rows(parse_postgres_dsn("target", target).dsn(), relation)
+        _rows_without_loops["postgres"] += content.num_rows
+        return validated(without_documents(content, relation))
     if reads_socket(connection):
         return copy_from_wire(connection, relation, schema=schema)
     decoder = CopyDecoder(relation, schema)
@@ -288,6 +308,33 @@ def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind) -> p
             while data := b"".join(islice(rows, ROWS_AT_ONCE)):
                 decoder.feed(data)
     return decoder.finish()
+
+
+def _estimated_rows(connection: psycopg.Connection[Any], relation: Table) -> int:
+    """Return the number of rows that the server's planner expects."""
+    query = f"EXPLAIN (FORMAT JSON) SELECT * FROM {relation.postgres_name}"
+    ((plans,),) = lookup.plain_cursor(connection).execute(query.encode()).fetchall()
+    return int(plans[0]["Plan"]["Plan Rows"])
+
+
+def _adbc_rows(address: str, relation: Table) -> pa.Table:
+    """Return the rows of a relation by ADBC, in the types of frames, without its DBAPI, which imports pandas."""
+    import adbc_driver_manager
+    import adbc_driver_postgresql
+
+    query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
+    with (
+        adbc_driver_postgresql.connect(address) as database,
+        adbc_driver_manager.AdbcConnection(database) as connection,
+        adbc_driver_manager.AdbcStatement(connection) as statement,
+    ):
+        connection.set_autocommit(enabled=False)
+        statement.set_sql_query(UTF8)
+        statement.execute_update()
+        statement.set_sql_query(query)
+        stream, _ = statement.execute_query()
+        with pa.RecordBatchReader._import_from_c(stream.address) as reader:
+            return reader.read_all()
 
 
 def _cursor_batches(

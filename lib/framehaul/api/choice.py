@@ -25,8 +25,8 @@ MODULES = (
     ("framehaul.techniques.beyond.clickhouse_write", "framehaul.techniques.upsert.clickhouse_write"),
 )
 """Where the techniques for PostgreSQL and for ClickHouse are."""
-FEW_ROWS = 10_000
-"""Below it sorting by the key, or compiled loops, gain less than they cost."""
+FEW_ROWS, FEW_ROWS_WITHOUT_LOOPS = 10_000, 2_000_000
+"""Below it sorting by the key, or compiled loops that have or have not been started, gain less than they cost."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,13 @@ def named_techniques(database: Database, mode: Mode) -> list[str]:
     return [one.name for one in known if one.contract and SUITS[mode](one.contract) and one.origin != "framehaul"]
 
 
-def choose(frame: pl.DataFrame | pd.DataFrame, table: Table, engine: str, mode: Mode, technique: str = "") -> Choice:
+def choose(
+    frame: pl.DataFrame | pd.DataFrame, table: Table, engine: str, mode: Mode, technique: str = "", *,
+    has_loops: bool = True,
+) -> Choice:  # fmt: skip
     """Return a fast technique that keeps every value, or the named one; PostgreSQL's tables have no `engine`.
+
+    Without `has_loops`, compiled loops would have to be started, which takes half a second.
 
     Raises TableError for an unknown mode, a technique that `framehaul.write` does not take in this mode, and a table
     that the mode does not suit.
@@ -89,7 +94,10 @@ def choose(frame: pl.DataFrame | pd.DataFrame, table: Table, engine: str, mode: 
     if technique and technique not in (taken := named_techniques("clickhouse" if engine else "postgres", mode)):
         raise TableError(f"technique={technique!r}: with mode={mode!r} choose from {', '.join(taken)}")
     kind, rows = "polars" if isinstance(frame, pl.DataFrame) else "pandas", len(frame)
-    choice = _for_clickhouse(kind, table, engine, rows, mode) if engine else _for_postgres(kind, table, rows, mode)
+    few = FEW_ROWS if has_loops else FEW_ROWS_WITHOUT_LOOPS
+    choice = (
+        _for_clickhouse(kind, table, engine, mode, rows < few) if engine else _for_postgres(kind, table, rows, mode)
+    )
     return replace(choice, technique=technique, reason="as asked for") if technique else choice
 
 
@@ -125,7 +133,7 @@ def _is_array_that_pgpq_lacks(column: Column) -> bool:
     return element is not None and (element.type is ColumnType.UUID or bool(getattr(element.types.arrow, "tz", None)))
 
 
-def _for_clickhouse(frame: str, table: Table, engine: str, rows: int, mode: Mode) -> Choice:
+def _for_clickhouse(frame: str, table: Table, engine: str, mode: Mode, is_few: bool) -> Choice:
     """Choose one that locks nothing."""
     terms = contract.REPLACED_BESIDE if mode == "replace" else APPEND["clickhouse"]
     what = f"table {table.reference} is a {engine}"
@@ -137,8 +145,8 @@ def _for_clickhouse(frame: str, table: Table, engine: str, rows: int, mode: Mode
             raise TableError(f"{what}: an upsert needs {needs}")
         why = "a ReplacingMergeTree keeps the last row of each key"
         return Choice("polars_http_client_replacing", why, contract.UPSERT_BLOCKS)
-    if rows >= FEW_ROWS and table.key and not table.columns_of(*NO_NATIVE):
+    if not is_few and table.key and not table.columns_of(*NO_NATIVE):
         why = "Native blocks of one partition each, sorted as the table is: the server neither splits nor sorts"
         return Choice(f"{frame}_http_client_native_presorted", why, terms)
-    why = "few rows" if rows < FEW_ROWS else "no sorting key, or a type that Native blocks are not made of"
+    why = "few rows for compiled loops" if is_few else "no sorting key, or a type that Native blocks are not made of"
     return Choice(f"{frame}_http_client_arrow_stream", f"an Arrow stream: {why}", terms)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
-from psycopg.rows import tuple_row
 
 from framehaul.api.derive import IN_NESTED, types_inside
 from framehaul.api.types import POLARS_DIGITS, ServerColumn, arguments, clickhouse_column, postgres_column
@@ -166,9 +165,16 @@ WRITABLE = {"r", "p", "f"}
 """Kinds of relations that COPY writes to: tables, partitioned and foreign tables."""
 
 
+def plain_cursor(connection: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Return a cursor whose rows are tuples: a caller's connection may have other rows."""
+    from psycopg.rows import tuple_row
+
+    return connection.cursor(row_factory=tuple_row)
+
+
 def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     """Return the table of this name, which means what it means in SQL; raises TableError when it cannot be written."""
-    cursor = connection.cursor(row_factory=tuple_row)  # a caller's connection may have another
+    cursor = plain_cursor(connection)
     found = cursor.execute(POSTGRES_TABLE, (table,)).fetchone()
     if found is None:
         raise TableError(f"there is no table {table} for this user and search_path; name its schema, or create it")
@@ -189,7 +195,7 @@ def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool
     """Return whether there is a table, or anything else, of this name."""
     if isinstance(client, HttpConnection):
         return client.post(f"EXISTS TABLE {clickhouse_name(table, client.database)}").read() == b"1\n"
-    found = client.cursor(row_factory=tuple_row).execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    found = plain_cursor(client).execute("SELECT to_regclass(%s)", (table,)).fetchone()
     return found != (None,)
 
 
@@ -225,7 +231,7 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
     """
     source = f"{_subquery(query)} AS framehaul_query"
-    with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+    with connection.transaction(), plain_cursor(connection) as cursor:
         cursor.execute(UTF8)
         cursor.execute(f"SELECT * FROM {source} LIMIT 0".encode())
         result = cursor.pgresult

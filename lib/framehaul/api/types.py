@@ -39,7 +39,7 @@ _SCALARS = (T.UUID, T.DATE, T.BOOL, T.INT16, T.INT32, T.INT64, T.FLOAT32, T.FLOA
 POSTGRES: dict[str, Types] = {
     **{kind.value.postgres: kind.value for kind in (*_SCALARS, T.TIMESTAMP_UTC, T.DURATION)},
     **{f"{kind.value.postgres} without time zone": kind.value for kind in (T.TIMESTAMP, T.TIME)},
-    **{name: replace(T.TEXT.value, postgres=name) for name in ("citext", "json")},
+    **{name: replace(T.TEXT.value, postgres=name, postgres_select="{0}::text") for name in ("citext", "json")},
 }
 """The types of PostgreSQL without parameters, as format_type() names them."""
 # The casts fail, with a message that shows the value.
@@ -59,7 +59,7 @@ def postgres_column(name: str, kind: str, *, nullable: bool, labels: tuple[str, 
     Raises TableError, with what to do, for a type that is not supported.
     """
     types, limit = _postgres_types(name, kind, labels)
-    is_text = replace(types, postgres="text") == T.TEXT.value  # of another name there
+    is_text = replace(types, postgres="text", postgres_select="{0}") == T.TEXT.value  # of another name there
     array = ONE_DIMENSION.replace("TYPE", kind) if kind.endswith("[]") else "{0}"
     column = Column(name, T.TEXT if is_text else schema.kind_of(types), nullable, exactly=types)
     return ServerColumn(column, WITHOUT_MONTHS if kind == "interval" else array, limit)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from framehaul.errors import ServerError
-from framehaul.servers import docker, embedded, external
 from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
-from framehaul.settings import Settings
+
+if TYPE_CHECKING:
+    from framehaul.settings import Settings
 
 __all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "start", "stop"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MODES = {"embedded": embedded, "docker": docker, "external": external}
+
+
+def _mode(settings: Settings) -> Any:
+    """Return the module embedded, docker or external: framehaul.write needs none of them."""
+    return importlib.import_module(f"framehaul.servers.{settings.servers}")
 
 
 def reach_loopback_directly() -> None:
@@ -36,19 +43,19 @@ def running(settings: Settings) -> Iterator[Servers]:
     killed, and even if another process uses them. `start` starts servers that several processes share.
     """
     reach_loopback_directly()
-    with MODES[settings.servers].running(settings) as servers:
+    with _mode(settings).running(settings) as servers:
         yield _checked(settings, servers)
 
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external servers are not touched."""
     reach_loopback_directly()
-    return _checked(settings, MODES[settings.servers].start(settings))
+    return _checked(settings, _mode(settings).start(settings))
 
 
 def stop(settings: Settings) -> bool:
     """Stop the servers and return whether any were running; external servers are not touched."""
-    return bool(MODES[settings.servers].stop(settings))
+    return bool(_mode(settings).stop(settings))
 
 
 def _checked(settings: Settings, servers: Servers) -> Servers:

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-
 from framehaul.errors import ServerError
 
 TIMEOUT_SECONDS = 600
@@ -99,6 +96,9 @@ class Servers:
 
 def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
     """Parse a libpq URL or key=value string; missing parts come from VARIABLES; raises ServerError for another form."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         given = {key: os.environ[name] for key, name in VARIABLES.items() if os.environ.get(name)}
         given |= {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
