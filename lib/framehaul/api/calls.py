@@ -261,7 +261,7 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
         technique_function(choice.technique)(client, table, frame)
 
 
-LOOPS_PAY: dict[Database, int] = {"postgres": 1_000_000, "clickhouse": 5_000_000}
+LOOPS_PAY: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}
 """The rows from which compiled loops save more than the half second that numba takes to start."""
 _rows_without_loops: Counter[Database] = Counter()
 
