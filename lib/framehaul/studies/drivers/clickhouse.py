@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from operator import methodcaller
@@ -33,10 +33,10 @@ def _login(server: ClickHouseServer, port: int, **options: Any) -> dict[str, Any
     return options | {"database": server.database, "secure": server.secure, "send_receive_timeout": TIMEOUT_SECONDS}
 
 
-def _connect(server: ClickHouseServer, native_codec: str) -> Client:
+def _connect(server: ClickHouseServer, codec: str = "python") -> Client:
     import clickhouse_connect
 
-    options = _login(server, server.http_port, native_codec=native_codec, compress=False, dedicated_pool=True)
+    options = _login(server, server.http_port, native_codec=codec, compress=False, dedicated_pool=True)
     return clickhouse_connect.get_client(**options)
 
 
@@ -45,10 +45,10 @@ def connect_fetch(client: Client, shape: Shape) -> list[Row]:
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
 
-async def _connect_async(server: ClickHouseServer, native_codec: str) -> AsyncClient:
+async def _connect_async(server: ClickHouseServer, codec: str = "python") -> AsyncClient:
     import clickhouse_connect
 
-    options = _login(server, server.http_port, native_codec=native_codec, compress=False)
+    options = _login(server, server.http_port, native_codec=codec, compress=False)
     return await clickhouse_connect.get_async_client(**options)
 
 
@@ -140,15 +140,17 @@ async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]
     return rows
 
 
-DRIVERS: Mapping[str, Driver] = {
-    "connect_async": Driver(partial(_connect_async, native_codec="python"), connect_async_fetch, loop="asyncio"),
-    "connect_async_rust": Driver(partial(_connect_async, native_codec="rust"), connect_async_fetch, loop="asyncio"),
-    "connect": Driver(partial(_connect, native_codec="python"), connect_fetch),
-    "connect_rust": Driver(partial(_connect, native_codec="rust"), connect_fetch),
-    "aiochlite_rows": Driver(_aiochlite_open, aiochlite_rows, loop="asyncio"),
-    "aiochlite_tuples": Driver(_aiochlite_open, aiochlite_tuples, loop="asyncio"),
-    "aiochclient": Driver(_aiochclient_open, aiochclient_fetch, loop="asyncio"),
-    "asynch": Driver(_asynch_open, asynch_fetch, loop="asyncio", close=methodcaller("disconnect")),
-    "clickhouse_driver": Driver(_driver_open, driver_fetch, close=methodcaller("disconnect")),
-    "httpx_json": Driver(_httpx_open, httpx_json, loop="asyncio", close=methodcaller("aclose")),
+DRIVERS = {
+    "connect_async": Driver("clickhouse-connect async", _connect_async, connect_async_fetch, "asyncio", "published"),
+    "connect_async_rust": Driver(
+        "clickhouse-connect async, Rust codec", partial(_connect_async, codec="rust"), connect_async_fetch, "asyncio"
+    ),
+    "connect": Driver("clickhouse-connect", _connect, connect_fetch),
+    "connect_rust": Driver("clickhouse-connect, Rust codec", partial(_connect, codec="rust"), connect_fetch),
+    "aiochlite_rows": Driver("aiochlite (Row)", _aiochlite_open, aiochlite_rows, "asyncio", "published"),
+    "aiochlite_tuples": Driver("aiochlite (tuples)", _aiochlite_open, aiochlite_tuples, "asyncio", "published"),
+    "aiochclient": Driver("aiochclient", _aiochclient_open, aiochclient_fetch, "asyncio", "published"),
+    "asynch": Driver("asynch", _asynch_open, asynch_fetch, "asyncio", close=methodcaller("disconnect")),
+    "clickhouse_driver": Driver("clickhouse-driver", _driver_open, driver_fetch, close=methodcaller("disconnect")),
+    "httpx_json": Driver("httpx, JSONCompactEachRow", _httpx_open, httpx_json, "asyncio", close=methodcaller("aclose")),
 }

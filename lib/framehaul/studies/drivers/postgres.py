@@ -31,30 +31,32 @@ async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> An
     return await connection.fetch(shape.sql, *shape.arguments)
 
 
-def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool) -> list[Row]:
+def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool = False) -> list[Row]:
     """Fetch; psycopg 3 prepares a statement after five runs."""
     with connection.cursor(binary=binary) as cursor:
         cursor.execute(_percent(shape.sql).encode(), shape.arguments)
         return cursor.fetchall()
 
 
-async def psycopg_async_fetch(connection: psycopg.AsyncConnection[Any], shape: Shape, *, binary: bool) -> list[Row]:
+async def psycopg_async_fetch(
+    connection: psycopg.AsyncConnection[Any], shape: Shape, *, binary: bool = False
+) -> list[Row]:
     """Fetch like `psycopg_fetch`."""
     async with connection.cursor(binary=binary) as cursor:
         await cursor.execute(_percent(shape.sql).encode(), shape.arguments)
         return await cursor.fetchall()
 
 
-def psycopg2_fetch(connection: Any, shape: Shape, *, cursor_factory: Any = None) -> Any:
+def psycopg2_fetch(connection: Any, shape: Shape, *, factory: Any = None) -> Any:
     """Fetch in the text protocol; the client puts arguments into the statement."""
-    with connection.cursor(cursor_factory=cursor_factory) as cursor:
+    with connection.cursor(cursor_factory=factory) as cursor:
         cursor.execute(_percent(shape.sql), shape.arguments)
         return cursor.fetchall()
 
 
-async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_factory: Any = None) -> Any:
+async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, factory: Any = None) -> Any:
     """Fetch with psycopg2 under an event loop."""
-    async with connection.cursor(cursor_factory=cursor_factory) as cursor:
+    async with connection.cursor(cursor_factory=factory) as cursor:
         await cursor.execute(_percent(shape.sql), shape.arguments)
         return await cursor.fetchall()
 
@@ -98,17 +100,22 @@ def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape
 ASYNCPG = partial(asyncpg.connect, timeout=30)
 PSYCOPG = partial(psycopg.connect, autocommit=True, connect_timeout=30)
 PSYCOPG_ASYNC = partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30)
-DRIVERS: dict[str, Driver] = {
-    "asyncpg": Driver(ASYNCPG, asyncpg_fetch, "asyncio"),
-    "asyncpg_uvloop": Driver(ASYNCPG, asyncpg_fetch, "uvloop"),
-    "psycopg": Driver(PSYCOPG, partial(psycopg_fetch, binary=False)),
-    "psycopg_binary": Driver(PSYCOPG, partial(psycopg_fetch, binary=True)),
-    "psycopg_async": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=False), "uvloop"),
-    "psycopg_async_binary": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"),
-    "psycopg2": Driver(psycopg2.connect, psycopg2_fetch),
-    "psycopg2_dict": Driver(psycopg2.connect, partial(psycopg2_fetch, cursor_factory=psycopg2.extras.DictCursor)),
-    "aiopg": Driver(aiopg.connect, aiopg_fetch, "uvloop"),
-    "aiopg_dict": Driver(aiopg.connect, partial(aiopg_fetch, cursor_factory=psycopg2.extras.DictCursor), "uvloop"),
-    "pg8000": Driver(_pg8000_open, pg8000_fetch),
-    "adbc": Driver(_adbc_open, adbc_fetch),
+DICT = psycopg2.extras.DictCursor
+DRIVERS = {
+    "asyncpg": Driver("asyncpg, asyncio", ASYNCPG, asyncpg_fetch, "asyncio"),
+    "asyncpg_uvloop": Driver("asyncpg, uvloop", ASYNCPG, asyncpg_fetch, "uvloop", "published"),
+    "psycopg": Driver("psycopg 3, threads", PSYCOPG, psycopg_fetch),
+    "psycopg_binary": Driver("psycopg 3 binary, threads", PSYCOPG, partial(psycopg_fetch, binary=True)),
+    "psycopg_async": Driver("psycopg 3, uvloop", PSYCOPG_ASYNC, psycopg_async_fetch, "uvloop"),
+    "psycopg_async_binary": Driver(
+        "psycopg 3 binary, uvloop", PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"
+    ),
+    "psycopg2": Driver("psycopg2, threads", psycopg2.connect, psycopg2_fetch),
+    "psycopg2_dict": Driver("psycopg2 DictCursor, threads", psycopg2.connect, partial(psycopg2_fetch, factory=DICT)),
+    "aiopg": Driver("aiopg, uvloop", aiopg.connect, aiopg_fetch, "uvloop", "published"),
+    "aiopg_dict": Driver(
+        "aiopg DictCursor, uvloop", aiopg.connect, partial(aiopg_fetch, factory=DICT), "uvloop", "published"
+    ),
+    "pg8000": Driver("pg8000, threads", _pg8000_open, pg8000_fetch),
+    "adbc": Driver("ADBC to Arrow, threads", _adbc_open, adbc_fetch),
 }

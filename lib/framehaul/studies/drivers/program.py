@@ -1,8 +1,7 @@
 """Run a Python driver once: `python -m framehaul.studies.drivers.program postgres|clickhouse NAME`.
 
-Request, answer and exit codes are those of `drivers/README.md`, with three differences. A request for ClickHouse has
-`server` in place of `dsn`. `checked` is a digest of the rows if the request asks for one. Each connection sends at
-least one query, however short the time is.
+Request, answer and exit codes are those of `drivers/README.md`, with two differences. A request for ClickHouse has
+`server` in place of `dsn`. Each connection sends at least one query, however short the time is.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import hashlib
 import importlib
 import inspect
 import json
@@ -48,9 +46,10 @@ async def _drive(driver: Driver, address: Any, request: Answer) -> Answer:
     """Run one query for the check, then queries on all connections, one task or thread per connection."""
     shape = Shape(**request["shape"])
     async with _connected(driver, address, 1) as [client]:
-        rows = _rows(await _awaited(driver.fetch, client, shape))
-        checked = digest(rows) if request.get("digest") else rows
-        del rows
+        fetched = await _awaited(driver.fetch, client, shape)
+        rows = fetched if isinstance(fetched, list) else fetched.to_pylist()  # an Arrow table
+        checked = [_json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
+        del fetched, rows
     async with _connected(driver, address, request["connections"]) as clients:
         if request["warmup_seconds"]:
             await _run_queries(driver, clients, shape, request["warmup_seconds"])
@@ -91,32 +90,22 @@ async def _run_queries(driver: Driver, clients: list[Any], shape: Shape, seconds
     return figures | {"queries": len(rows), "rows": sum(rows), "latencies_ns": latencies_ns}
 
 
-def _rows(returned: Any) -> list[Any]:
-    """Return the rows of a query in JSON's types."""
-    rows = returned if isinstance(returned, list) else returned.to_pylist()  # an Arrow table
-    return [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
-
-
-def json_value(value: Any) -> Any:
-    """Return a value in JSON's types: bytes in hexadecimal, decimals as text, times as text in UTC."""
+def _json_value(value: Any) -> Any:
+    """Return a value in JSON's types, as ClickHouse writes it; bytes are in hexadecimal, times in UTC."""
     match value:
         case bytes() | memoryview() | bytearray():
             return bytes(value).hex()
         case Decimal():
             return f"{value.normalize():f}"
         case dt.datetime():
-            return (value if value.tzinfo else value.replace(tzinfo=dt.UTC)).astimezone(dt.UTC).isoformat()
+            moment = value.astimezone(dt.UTC) if value.tzinfo else value
+            return f"{moment.replace(tzinfo=None).isoformat()}Z"
         case Mapping():
-            return {key: json_value(inner) for key, inner in value.items()}
+            return {key: _json_value(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [json_value(inner) for inner in value]
+            return [_json_value(inner) for inner in value]
         case _:
             return value
-
-
-def digest(rows: list[Any]) -> str:
-    """Return a SHA-256 digest of rows in their order."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
