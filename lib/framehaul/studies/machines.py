@@ -30,7 +30,6 @@ ENVIRONMENT = "environment.json"
 MACHINE: dict[str, type | tuple[type, ...]] = {"cpu": str, "cores": int, "memory_gib": (int, float), "system": str}
 FILES = {study.results: study for study in studies() if study.rows and not study.on_demand}
 """The files that are accepted. Passes over a dataframe of the user's own are of no use to others."""
-SLACK = 1e-6
 
 
 def submit(results: Path, name: str) -> Path:
@@ -84,10 +83,9 @@ def problems(directory: Path) -> list[str]:
         metadata: Any = store.read_metadata(directory)
     except ResultsError as error:
         return [*missing, str(error)]
-    if wrong := [*_environment_problems(metadata if isinstance(metadata, dict) else {})]:
-        return [*missing, *wrong]
-    read = [path for path in paths if path.name in FILES]
-    return [*missing, *(one for path in read for one in _file_problems(path, metadata["runs"]))]
+    wrong = [*_environment_problems(metadata if isinstance(metadata, dict) else {})]
+    read = [] if wrong else [path for path in paths if path.name in FILES]
+    return [*missing, *wrong, *(one for path in read for one in _file_problems(path, metadata["runs"]))]
 
 
 def _environment_problems(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -134,21 +132,11 @@ def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterato
         yield f"{name}: its passes are not those of the run in {ENVIRONMENT}; run {study.notebook} again"
     for failed in passes.filter(status="failed")[study.subject].unique(maintain_order=True)[:3]:
         yield f"{name}: {failed} failed, so it has no speed; repair it or the machine, and run again"
-    yield from _number_problems(name, passes)
+    for column in passes.select(pl.col(pl.Float64)).columns:
+        if not passes[column].drop_nulls().is_finite().all():
+            yield f"{name}: {column} has a value that is no finite number; run it again"
     if study in TRANSFERS:
         yield from _transfer_problems(name, passes)
-
-
-def _number_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
-    """Check that numbers are finite and that rows/s are rows divided by seconds."""
-    for column, kind in passes.schema.items():
-        if kind.is_float() and not passes[column].drop_nulls().is_finite().all():
-            yield f"{name}: {column} has a value that is no finite number; run it again"
-    if {"seconds", "rows", "rows_per_s"} <= {*passes.columns} and "calls" not in passes.columns:
-        deviation = (pl.col("rows") / pl.col("seconds") / pl.col("rows_per_s") - 1).abs()
-        right = (deviation <= SLACK) & (pl.col("seconds") > 0)
-        for number in passes.drop_nulls(["seconds", "rows_per_s"]).filter(~right)["pass"].head(1):
-            yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
 
 
 def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
@@ -27,7 +27,7 @@ from framehaul.bench.study import Study
 from framehaul.data.equality import Difference, other_shape
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
-from framehaul.servers import PostgresServer, Server, Servers
+from framehaul.servers import PostgresServer, Server
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.drivers import catalog, clickhouse, postgres, shapes
@@ -126,8 +126,7 @@ def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, w
     tasks = [*product(POSTGRES, POSTGRES_SHAPES, [connections])]
     terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
     what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
-    about = {"what": what, "toolchains": catalog.versions()}
-    _run(POSTGRES_DRIVERS, tasks, Rounds(rounds, seed=seed), terms, about, lambda both: target_on(both.postgres))
+    _run(POSTGRES_DRIVERS, "postgres", tasks, Rounds(rounds, seed=seed), terms, what)
 
 
 @recording.study(CLICKHOUSE_CLIENTS.notebook, Measurement)
@@ -144,19 +143,18 @@ def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrenc
         for table in CLICKHOUSE_TABLES
         for at_once in (concurrency if table.name == shapes.PUBLISHED_TABLE else concurrency[:1])
     ]
-    terms, about = {"rows": rows, "concurrency": concurrency}, {"what": f"{rows:,} rows, {rounds} passes"}
-    schedule = Rounds(rounds, warmup, seed)
-    _run(CLICKHOUSE_CLIENTS, tasks, schedule, terms, about, lambda both: target_on(both.clickhouse, rows))
+    terms, schedule = {"rows": rows, "concurrency": concurrency}, Rounds(rounds, warmup, seed)
+    _run(CLICKHOUSE_CLIENTS, "clickhouse", tasks, schedule, terms, f"{rows:,} rows, {rounds} passes")
 
 
-def _run(
-    study: Study, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], about: Mapping[str, Any],
-    target_of: Callable[[Servers], AbstractContextManager[Target]],
-) -> None:  # fmt: skip
-    """Measure the tasks and record every pass; `about` is added to the metadata of the run."""
-    with recording.with_servers(study, Measurement, rounds, **terms) as (run, both), target_of(both) as target:
+def _run(study: Study, database: str, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], what: str) -> None:
+    """Measure the tasks on a database and record every pass; `what` describes the run."""
+    with (
+        recording.with_servers(study, Measurement, rounds, **terms) as (run, both),
+        target_on(both.of(database), terms.get("rows", 0)) as target,
+    ):
         run.expect(len(tasks) * (rounds.warmup + rounds.passes))
-        run.metadata |= about
+        run.metadata |= {"what": what, "toolchains": catalog.versions() if database == "postgres" else {}}
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver, shape, connections = task
