@@ -117,6 +117,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "another run": (record({"run_id": "other"}), "not those of the run"),
     "no date": (record({"started": "yesterday"}), "when and how"),
     "failed": (rows(status="failed", seconds="", rows_per_s="", reason="x"), "failed"),
+    "made faster": (rows(rows_per_s="9999"), "other rows/s"),
     "not finite": (rows(client_cpu_s="inf"), "client_cpu_s has a value that is no finite number"),
     "another label": (rows(label="mine"), "has another label"),
     "twice": (rows(pass_="2"), "twice"),

@@ -30,6 +30,8 @@ ENVIRONMENT = "environment.json"
 MACHINE: dict[str, type | tuple[type, ...]] = {"cpu": str, "cores": int, "memory_gib": (int, float), "system": str}
 FILES = {study.results: study for study in studies() if study.rows and not study.on_demand}
 """The files that are accepted. Passes over a dataframe of the user's own are of no use to others."""
+SLACK = 1e-6
+"""The deviation of rows/s from rows and seconds by which they may be rounded."""
 
 
 def submit(results: Path, name: str) -> Path:
@@ -140,7 +142,7 @@ def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 
 def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
-    """Check that all techniques of a direction have passes, in enough rounds, each of them once."""
+    """Check that all techniques of a direction have passes, in enough rounds, each once and with its rows/s."""
     here = [one for one in techniques() if f"{one.database}_{one.direction}.csv" == name]
     known = [(one.database, one.direction, one.name, one.label, one.origin) for one in here]
     found = passes.select("database", "direction", "technique", "label", "origin").unique(maintain_order=True).rows()
@@ -148,6 +150,9 @@ def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
         yield f"{name}: {str(one[:3])[:80]} is no technique of this version, or has another label; run it again"
     for missing in [one for one in known if one not in found][:3]:
         yield f"{name}: {missing[2]} is missing, and a technique that cannot run is skipped with a reason; run it again"
+    follows = (pl.col("rows") / pl.col("seconds") / pl.col("rows_per_s") - 1).abs() <= SLACK
+    for number in passes.drop_nulls("seconds").filter(~follows | (pl.col("seconds") <= 0))["pass"].head(1):
+        yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
     if passes.select("technique", "rows", "pass").is_duplicated().any():
         yield f"{name}: it has a pass twice; run it again"
     rounds = passes.filter(pl.col("rows") == pl.col("rows").max(), status="ok").group_by("technique").len()["len"]
