@@ -107,12 +107,8 @@ def _environment_problems(metadata: Mapping[str, Any]) -> Iterator[str]:
     for commit in sorted(commits):
         if not COMMIT.fullmatch(commit):
             yield f"made at commit {commit[:40]}: code that was changed, or is in no repository; commit and run again"
-        elif not _known(commit):
+        elif git("cat-file", "-e", f"{commit}^{{commit}}") is None:
             yield f"made at commit {commit}, which this repository does not have; run a commit that it has (git fetch)"
-
-
-def _known(commit: str) -> bool:
-    return git("cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
 def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -94,20 +94,15 @@ async def _asynch_open(server: ClickHouseServer) -> AsynchConnection:
     return connection
 
 
-async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> Any:
-    """Fetch Native blocks and turn their columns into rows."""
-    return await connection.execute(shape.sql)
+def execute(client: Any, shape: Shape) -> Any:
+    """Fetch Native blocks and turn their columns into rows, with asynch or clickhouse-driver."""
+    return client.execute(shape.sql)
 
 
 def _driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
     import clickhouse_driver
 
     return clickhouse_driver.Client(**_login(server, server.native_port))
-
-
-def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> Any:
-    """Fetch Native blocks and turn their columns into rows."""
-    return client.execute(shape.sql)
 
 
 JSON_TEXT: dict[str, Callable[[Any], Any]] = {
@@ -150,7 +145,7 @@ DRIVERS = {
     "aiochlite_rows": Driver("aiochlite (Row)", _aiochlite_open, aiochlite_rows, "asyncio", "published"),
     "aiochlite_tuples": Driver("aiochlite (tuples)", _aiochlite_open, aiochlite_tuples, "asyncio", "published"),
     "aiochclient": Driver("aiochclient", _aiochclient_open, aiochclient_fetch, "asyncio", "published"),
-    "asynch": Driver("asynch", _asynch_open, asynch_fetch, "asyncio", close=methodcaller("disconnect")),
-    "clickhouse_driver": Driver("clickhouse-driver", _driver_open, driver_fetch, close=methodcaller("disconnect")),
+    "asynch": Driver("asynch", _asynch_open, execute, "asyncio", close=methodcaller("disconnect")),
+    "clickhouse_driver": Driver("clickhouse-driver", _driver_open, execute, close=methodcaller("disconnect")),
     "httpx_json": Driver("httpx, JSONCompactEachRow", _httpx_open, httpx_json, "asyncio", close=methodcaller("aclose")),
 }

@@ -13,7 +13,7 @@ import psycopg2
 import psycopg2.extras
 from psycopg.conninfo import conninfo_to_dict
 
-from framehaul.studies.drivers.shapes import Driver, Row, Shape
+from framehaul.studies.drivers.shapes import Driver, Shape
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi
@@ -31,32 +31,19 @@ async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> An
     return await connection.fetch(shape.sql, *shape.arguments)
 
 
-def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool = False) -> list[Row]:
-    """Fetch; psycopg 3 prepares a statement after five runs."""
-    with connection.cursor(binary=binary) as cursor:
-        cursor.execute(_percent(shape.sql).encode(), shape.arguments)
-        return cursor.fetchall()
+def cursor_fetch(connection: Any, shape: Shape, **options: Any) -> Any:
+    """Fetch with a cursor of psycopg 3, which prepares a statement after five runs, or of psycopg2.
 
-
-async def psycopg_async_fetch(
-    connection: psycopg.AsyncConnection[Any], shape: Shape, *, binary: bool = False
-) -> list[Row]:
-    """Fetch like `psycopg_fetch`."""
-    async with connection.cursor(binary=binary) as cursor:
-        await cursor.execute(_percent(shape.sql).encode(), shape.arguments)
-        return await cursor.fetchall()
-
-
-def psycopg2_fetch(connection: Any, shape: Shape, *, factory: Any = None) -> Any:
-    """Fetch in the text protocol; the client puts arguments into the statement."""
-    with connection.cursor(cursor_factory=factory) as cursor:
+    psycopg2 uses the text protocol, and puts arguments into the statement.
+    """
+    with connection.cursor(**options) as cursor:
         cursor.execute(_percent(shape.sql), shape.arguments)
         return cursor.fetchall()
 
 
-async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, factory: Any = None) -> Any:
-    """Fetch with psycopg2 under an event loop."""
-    async with connection.cursor(cursor_factory=factory) as cursor:
+async def cursor_fetch_async(connection: Any, shape: Shape, **options: Any) -> Any:
+    """Fetch like `cursor_fetch` under an event loop; aiopg has the cursors of psycopg2."""
+    async with connection.cursor(**options) as cursor:
         await cursor.execute(_percent(shape.sql), shape.arguments)
         return await cursor.fetchall()
 
@@ -104,17 +91,23 @@ DICT = psycopg2.extras.DictCursor
 DRIVERS = {
     "asyncpg": Driver("asyncpg, asyncio", ASYNCPG, asyncpg_fetch, "asyncio"),
     "asyncpg_uvloop": Driver("asyncpg, uvloop", ASYNCPG, asyncpg_fetch, "uvloop", "published"),
-    "psycopg": Driver("psycopg 3, threads", PSYCOPG, psycopg_fetch),
-    "psycopg_binary": Driver("psycopg 3 binary, threads", PSYCOPG, partial(psycopg_fetch, binary=True)),
-    "psycopg_async": Driver("psycopg 3, uvloop", PSYCOPG_ASYNC, psycopg_async_fetch, "uvloop"),
+    "psycopg": Driver("psycopg 3, threads", PSYCOPG, cursor_fetch),
+    "psycopg_binary": Driver("psycopg 3 binary, threads", PSYCOPG, partial(cursor_fetch, binary=True)),
+    "psycopg_async": Driver("psycopg 3, uvloop", PSYCOPG_ASYNC, cursor_fetch_async, "uvloop"),
     "psycopg_async_binary": Driver(
-        "psycopg 3 binary, uvloop", PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"
+        "psycopg 3 binary, uvloop", PSYCOPG_ASYNC, partial(cursor_fetch_async, binary=True), "uvloop"
     ),
-    "psycopg2": Driver("psycopg2, threads", psycopg2.connect, psycopg2_fetch),
-    "psycopg2_dict": Driver("psycopg2 DictCursor, threads", psycopg2.connect, partial(psycopg2_fetch, factory=DICT)),
-    "aiopg": Driver("aiopg, uvloop", aiopg.connect, aiopg_fetch, "uvloop", "published"),
+    "psycopg2": Driver("psycopg2, threads", psycopg2.connect, cursor_fetch),
+    "psycopg2_dict": Driver(
+        "psycopg2 DictCursor, threads", psycopg2.connect, partial(cursor_fetch, cursor_factory=DICT)
+    ),
+    "aiopg": Driver("aiopg, uvloop", aiopg.connect, cursor_fetch_async, "uvloop", "published"),
     "aiopg_dict": Driver(
-        "aiopg DictCursor, uvloop", aiopg.connect, partial(aiopg_fetch, factory=DICT), "uvloop", "published"
+        "aiopg DictCursor, uvloop",
+        aiopg.connect,
+        partial(cursor_fetch_async, cursor_factory=DICT),
+        "uvloop",
+        "published",
     ),
     "pg8000": Driver("pg8000, threads", _pg8000_open, pg8000_fetch),
     "adbc": Driver("ADBC to Arrow, threads", _adbc_open, adbc_fetch),

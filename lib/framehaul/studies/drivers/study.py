@@ -63,23 +63,21 @@ def _python(database: str, name: str, driver: Driver) -> Contender:
     return Contender(name, driver.label, "Python", driver.origin, lambda _: command)
 
 
-def _go(name: str, label: str, origin: str = "beyond") -> Contender:
-    return Contender(f"go_{name}", label, "Go", origin, lambda of: [str(catalog.go_program(of)), name])
+def _other(language: str, name: str, label: str, origin: str = "published") -> Contender:
+    def command(settings: Settings) -> list[str]:
+        start = [catalog.go_program(settings)] if language == "Go" else ["node", catalog.node_program(settings)]
+        return [*map(str, start), name]
 
-
-def _node(name: str, label: str) -> Contender:
-    return Contender(
-        f"node_{name}", label, "Node", "published", lambda of: ["node", str(catalog.node_program(of)), name]
-    )
+    return Contender(f"{language.lower()}_{name}", label, language, origin, command)
 
 
 POSTGRES = [
     *(_python("postgres", *each) for each in postgres.DRIVERS.items()),
-    _go("pgx", "Go pgx"),
-    _go("pq", "Go lib/pq, all decoded"),
-    _go("pq_undecoded", "Go lib/pq, arrays left as text", "published"),
-    _node("pg", "Node pg"),
-    _node("pg_native", "Node pg-native"),
+    _other("Go", "pgx", "Go pgx", "beyond"),
+    _other("Go", "pq", "Go lib/pq, all decoded", "beyond"),
+    _other("Go", "pq_undecoded", "Go lib/pq, arrays left as text"),
+    _other("Node", "pg", "Node pg"),
+    _other("Node", "pg_native", "Node pg-native"),
 ]
 CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items()]
 ARRAYS_AS_TEXT = "go_pq_undecoded"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +16,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.ipc
 
 from framehaul.bench import recording
 from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.study import imported
-from framehaul.data.frames import validated
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
@@ -112,10 +110,7 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
             list(pool.map(insert, files))
 
     def content() -> pa.Table:
-        query = f"SELECT * FROM {TABLE.clickhouse_name} FORMAT ArrowStream"
-        settings = {"output_format_arrow_string_as_string": 1}
-        with open_http_client(server) as connection, connection.post(query, settings=settings) as response:
-            return validated(pa.ipc.open_stream(response).read_all()).cast(SCHEMA)
+        return tables.content(TABLE).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(SCHEMA)
 
     tables.create(TABLE)
     try:
@@ -186,15 +181,12 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
         def name(task: Task) -> str:
             return f"{task[0].name} to {task[1]}"
 
-        def work(stop: threading.Event) -> None:
-            try:
-                tables.create(TABLE)
-                tables.load(TABLE, content)
-                this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory)
-            finally:
-                tables.drop(TABLE)
-
-        interruptible(work)
+        try:
+            tables.create(TABLE)
+            tables.load(TABLE, content)
+            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory))
+        finally:
+            tables.drop(TABLE)
 
 
 def moved(
