@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_a_driver_says_why_it_failed_and_no_password(command: list[str], target:
     good, _ = target
     broken = dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column")
     wrong = {"dsn": good["dsn"].replace("@", "wrong@", 1)}
+    wrong["server"] = good["server"] | {"password": good["server"]["password"] + "wrong"}
     try:
         with pytest.raises(WrongResultError, match="no_such_column"):
             answer_of(command, good | asked(broken))
@@ -120,7 +122,15 @@ def test_a_query_that_fails_is_raised_and_all_connections_are_closed(loop: Any) 
         await asyncio.sleep(0)
         return fetch(client, shape)
 
-    driver = Driver("mine", lambda _: [], fetch if loop == "threads" else fetch_async, loop=loop, close=closed.append)
+    @contextmanager
+    def opened(_: None) -> Iterator[list[int]]:
+        client: list[int] = []
+        try:
+            yield client
+        finally:
+            closed.append(client)
+
+    driver = Driver("mine", opened, fetch if loop == "threads" else fetch_async, loop=loop)
     answer = program.answered(driver, None, asked(SHAPES["one"], 0, connections=5))
     assert answer["queries"] == answer["rows"] == len(answer["latencies_ns"]) == 5  # at least one on each
     assert answer["checked"] == [[1]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Any, Literal
 
 type Row = tuple[Any, ...]
@@ -12,19 +11,18 @@ type Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Driver:
-    """A Python driver, as tables and charts name it, and the functions with which it connects, fetches and closes.
+    """A Python driver, as tables and charts name it, and the functions with which it connects and fetches.
 
-    `open` takes the server's address. `fetch` takes a connection and a shape, and returns fully decoded rows in a list
-    or an Arrow table. Both are coroutines if `loop` is an event loop. With `threads` each connection has a thread.
-    `origin` is `published` if the article has the driver.
+    `open` takes the server and returns a context manager of either kind. `fetch` takes its connection and a shape, and
+    returns fully decoded rows in a list or an Arrow table. It is a coroutine if `loop` is an event loop. With `threads`
+    each connection has a thread. `origin` is `published` if the article has the driver.
     """
 
     label: str
-    open: Callable[..., Any]
+    open: Callable[[Any], Any]
     fetch: Callable[..., Any]
     loop: Literal["threads", "asyncio", "uvloop"] = "threads"
     origin: Literal["published", "beyond"] = "beyond"
-    close: Callable[[Any], Any] = methodcaller("close")
 
 
 @dataclass(frozen=True)

@@ -200,11 +200,12 @@ def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
     The server returns the expected rows as JSON. Raises ServerError for a table that is not framehaul's.
     """
     tables: PostgresTables | ClickHouseTables
-    request: dict[str, Any]
+    request: dict[str, Any] = {"server": asdict(server)}
     if isinstance(server, PostgresServer):
-        tables, request, ddl = PostgresTables(server), {"dsn": server.dsn()}, shapes.POSTGRES_TABLES
+        tables, ddl = PostgresTables(server), shapes.POSTGRES_TABLES
+        request["dsn"] = server.dsn()  # for drivers of other languages
     else:
-        tables, request = ClickHouseTables(server), {"server": asdict(server)}
+        tables = ClickHouseTables(server)
         ddl = {
             each.table: (
                 f"CREATE TABLE {each.table} ({each.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
