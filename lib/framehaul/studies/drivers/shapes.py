@@ -37,17 +37,11 @@ class Shape:
 
 BLOBS, ARRAYS = "framehaul_blobs", "framehaul_arrays"
 POSTGRES_TABLES = {
-    BLOBS: (
-        f"CREATE TABLE {BLOBS} (b bytea)",
-        f"INSERT INTO {BLOBS} SELECT convert_to(repeat('a', 1000), 'UTF8') FROM generate_series(1, 100)",
-    ),
-    ARRAYS: (
-        f"CREATE TABLE {ARRAYS} (a int[])",
-        f"INSERT INTO {ARRAYS} SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) "
-        "FROM generate_series(1, 100)",
-    ),
+    BLOBS: f"CREATE TABLE {BLOBS} AS SELECT convert_to(repeat('a', 1000), 'UTF8') AS b FROM generate_series(1, 100)",
+    ARRAYS: f"CREATE TABLE {ARRAYS} AS SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) AS a "
+    "FROM generate_series(1, 100)",
 }
-"""The statements that create and fill the tables of the shapes."""
+"""The statements that create the tables of the shapes."""
 
 # The queries of https://github.com/MagicStack/pgbench, the benchmark published with asyncpg, and its later versions.
 POSTGRES_SHAPES = (

@@ -205,12 +205,9 @@ def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
         tables, ddl = PostgresTables(server), shapes.POSTGRES_TABLES
         request["dsn"] = server.dsn()  # for drivers of other languages
     else:
-        tables = ClickHouseTables(server)
+        tables, filled = ClickHouseTables(server), f"ENGINE = Memory COMMENT '{COMMENT}' AS SELECT"
         ddl = {
-            each.table: (
-                f"CREATE TABLE {each.table} ({each.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
-                f"INSERT INTO {each.table} SELECT {each.select} FROM numbers({rows})",
-            )
+            each.table: f"CREATE TABLE {each.table} ({each.columns}) {filled} {each.select} FROM numbers({rows})"
             for each in CLICKHOUSE_TABLES
         }
 
@@ -226,9 +223,8 @@ def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
         return [list(row.values()) for row in json.loads(answer)]
 
     try:
-        for name, (create, fill) in ddl.items():
-            tables.create_as(name, create)
-            tables.run(fill)
+        for name, statement in ddl.items():
+            tables.create_as(name, statement)
         yield request, expected
     finally:
         with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
