@@ -92,10 +92,10 @@ class Task:
     @property
     def text(self) -> str:
         """The task in words, which identifies its rows."""
-        parts = [f"{DATABASES[self.database]} {self.direction}", self.technique]
-        parts += [self.codec] if self.codec != "none" else []
-        parts += [self.network] + (["TLS"] if self.encryption == "tls" else [])
-        return ", ".join(parts + (["PgBouncer"] if self.via == "pgbouncer" else []))
+        names = {"none": "", "direct": "", "tls": "TLS", "pgbouncer": "PgBouncer"}
+        parts = self.technique, self.codec, self.network, self.encryption, self.via
+        further = [text for part in parts if (text := names.get(part, part))]
+        return ", ".join([f"{DATABASES[self.database]} {self.direction}", *further])
 
 
 def with_codec(technique: Technique) -> Technique:
