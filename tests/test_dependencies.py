@@ -20,7 +20,7 @@ from framehaul.settings import PROJECT
 TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
     "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
-    "from framehaul.studies.scale_out import clickhouse, cluster, moves, postgres"
+    "from framehaul.studies.scale_out import cluster, moves"
 )
 EVERY_MODULE = """
 import importlib, pkgutil, framehaul

@@ -110,7 +110,7 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
 def _tools(_: argparse.Namespace, settings: Settings) -> int:
     """Build the tools that take too long to build during a run."""
     from framehaul.studies.drivers.catalog import adbc_clickhouse, go_program, node_program
-    from framehaul.studies.json_parquet.catalog import json2parquet_program
+    from framehaul.studies.json_parquet.study import json2parquet_program
 
     status = 0
     tools: dict[str, Callable[[Settings], object]] = {

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,12 +23,11 @@ from framehaul.bench.passes import attempt, columns_of
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.drivers import catalog, judged, program, with_means
+from framehaul.studies.drivers import catalog, program
 from framehaul.studies.drivers import study as drivers
-from framehaul.studies.drivers.catalog import Contender, answer_of
-from framehaul.studies.drivers.claims import LABELS, MEAN
+from framehaul.studies.drivers.catalog import answer_of
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, Driver, Shape
-from framehaul.studies.drivers.study import Measurement, Target, Task, clickhouse_target, postgres_target
+from framehaul.studies.drivers.study import LABELS, MEAN, Contender, Measurement, Target, Task, judged, with_means
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 from tests.conftest import WHOLE, mostly_slow, numbers_of, values_of
 
@@ -41,7 +41,7 @@ TOOLS = {"Go": "go", "Node": "npm"}
 @WHOLE
 def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
     passes = store.read(out / "results" / POSTGRES_DRIVERS.results, Measurement)
-    expected = product((one.name for one in catalog.POSTGRES), SHAPES, numbers_of(out))
+    expected = product((one.name for one in drivers.POSTGRES), SHAPES, numbers_of(out))
     assert sorted(passes.select("driver", "shape", "pass").rows()) == sorted(expected)
     missing_tools = {language for language, tool in TOOLS.items() if shutil.which(tool) is None}
     for row in passes.filter(pl.col("status") != "ok").to_dicts():
@@ -55,7 +55,7 @@ def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
     passes = store.read(out / "results" / CLICKHOUSE_CLIENTS.results, Measurement)
     assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
     several = [("flat", count) for count in values_of(out, CLICKHOUSE_CLIENTS)["concurrency"]]
-    expected = product(catalog.CLICKHOUSE, [*several, ("texts", 1), ("nested", 1)], numbers_of(out))
+    expected = product(drivers.CLICKHOUSE, [*several, ("texts", 1), ("nested", 1)], numbers_of(out))
     found = sorted(passes.select("driver", "shape", "connections", "pass").rows())
     assert found == sorted((one.name, *shape, number) for one, shape, number in expected)
     assert passes.filter(pl.col("queries") != pl.col("connections")).is_empty()
@@ -67,13 +67,13 @@ def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def target(servers: Servers) -> Iterator[Target]:
-    with postgres_target(servers.postgres) as target:
+    with drivers.target_on(servers.postgres) as target:
         yield target
 
 
 # One of each loop; what is not Python is built first.
 @pytest.fixture(
-    params=mostly_slow(catalog.POSTGRES, lambda one: one.name in ("asyncpg", "psycopg_binary"), lambda one: one.name)
+    params=mostly_slow(drivers.POSTGRES, lambda one: one.name in ("asyncpg", "psycopg_binary"), lambda one: one.name)
 )
 def command(request: pytest.FixtureRequest, settings: Settings) -> list[str]:
     if request.param.language != "Python":
@@ -93,6 +93,7 @@ def test_a_driver_says_why_it_failed_and_no_password(command: list[str], target:
     good, _ = target
     broken = dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column")
     wrong = {"dsn": good["dsn"].replace("@", "wrong@", 1)}
+    wrong["server"] = good["server"] | {"password": good["server"]["password"] + "wrong"}
     try:
         with pytest.raises(WrongResultError, match="no_such_column"):
             answer_of(command, good | asked(broken))
@@ -121,7 +122,15 @@ def test_a_query_that_fails_is_raised_and_all_connections_are_closed(loop: Any) 
         await asyncio.sleep(0)
         return fetch(client, shape)
 
-    driver = Driver(lambda _: [], fetch if loop == "threads" else fetch_async, loop=loop, close=closed.append)
+    @contextmanager
+    def opened(_: None) -> Iterator[list[int]]:
+        client: list[int] = []
+        try:
+            yield client
+        finally:
+            closed.append(client)
+
+    driver = Driver("mine", opened, fetch if loop == "threads" else fetch_async, loop=loop)
     answer = program.answered(driver, None, asked(SHAPES["one"], 0, connections=5))
     assert answer["queries"] == answer["rows"] == len(answer["latencies_ns"]) == 5  # at least one on each
     assert answer["checked"] == [[1]]
@@ -183,7 +192,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         fake("short", FINE | {"checked": [[]]}),
         fake("cannot", deed="print('use another', file=sys.stderr); sys.exit(3)"),
         Contender("missing", "missing", "Go", "beyond", unavailable),
-        catalog.POSTGRES[0],
+        drivers.POSTGRES[0],
     ]
     found = outcomes([(one, SHAPES["one"], 2) for one in contenders], target, settings)
     assert {name: (outcome["status"], outcome["reason"]) for name, outcome in found.items()} == {
@@ -196,7 +205,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         "short": ("failed", "ValueError: zip() argument 2 is longer than argument 1"),
         "cannot": ("skipped", "use another"),
         "missing": ("skipped", "install it"),
-        catalog.POSTGRES[0].name: ("ok", None),
+        drivers.POSTGRES[0].name: ("ok", None),
     }
     assert found["honest"]["rows_per_s"] == 2
     latencies = {name: value for name, value in found["honest"].items() if "latency" in name}
@@ -209,22 +218,23 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
 
 
 def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings) -> None:
-    shape = CLICKHOUSE_TABLES[0].shape(50)
-    rows = [program.json_value(CLICKHOUSE_TABLES[0].row(at)) for at in range(50)]
-    right = FINE | {"rows": 100, "checked": program.digest(rows)}
-    rows[-1][1] = "2024-12-14T07:20:50+00:00"
-    contenders = [
-        fake("honest", right),
-        fake("other", right | {"checked": program.digest(rows)}),
-        fake("loses", right | {"rows": 99}),
-        catalog.CLICKHOUSE[0],
-    ]
-    with clickhouse_target(servers.clickhouse, 50) as target:
-        found = outcomes([(one, shape, 1) for one in contenders], target, settings)
-    assert {name: one["reason"] for name, one in found.items()} == {
-        "honest": None, "other": "other values than the server made", "loses": "99 rows in 2 queries of 50 each",
-        catalog.CLICKHOUSE[0].name: None,
-    }  # fmt: skip
+    for table in CLICKHOUSE_TABLES:
+        shape = table.shape(50)
+        with drivers.target_on(servers.clickhouse, 50) as target:
+            rows = target[1](shape)
+            right = FINE | {"rows": 100, "checked": rows}
+            other = [*rows[:-1], [rows[-1][0] + 1, *rows[-1][1:]]]
+            contenders = [
+                fake("honest", right),
+                fake("other", right | {"checked": other}),
+                fake("loses", right | {"rows": 99}),
+                drivers.CLICKHOUSE[0],
+            ]
+            found = outcomes([(one, shape, 1) for one in contenders], target, settings)
+        assert {name: one["reason"] for name, one in found.items()} == {
+            "honest": None, "other": "row 49: 49 became 50", "loses": "99 rows in 2 queries of 50 each",
+            drivers.CLICKHOUSE[0].name: None,
+        }  # fmt: skip
 
 
 # Programs of other languages
@@ -252,8 +262,8 @@ def test_a_missing_toolchain_is_named_and_what_is_not_built_is_left_to_make_tool
         (tmp_path / "broken").unlink()
         for _ in range(2):
             assert make(state, make=True) == make(state)
-    assert [line for line in log.read_text().splitlines() if "env" not in line] == ["go build"] * 2 + ["npm ci"] * 2
-    monkeypatch.setattr(catalog, "version_output", lambda *_: "go2.0")
+    assert log.read_text().splitlines() == ["go build"] * 2 + ["npm ci"] * 2
+    (state.tools_dir / "go" / ".framehaul").write_text("other sources")
     with pytest.raises(UnavailableError, match="make tools"):
         catalog.go_program(state)
 

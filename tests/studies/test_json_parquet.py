@@ -18,9 +18,8 @@ import pytest
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import Settings
 from framehaul.studies import buildings
-from framehaul.studies.json_parquet import catalog
 from framehaul.studies.json_parquet import study as json_parquet
-from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
+from framehaul.studies.json_parquet.study import CODECS, CONVERTERS, Converter
 from tests.conftest import mostly_slow
 
 ROWS, SEED = 17_000, 3  # more than one batch
@@ -64,7 +63,7 @@ def test_json2parquet_writes_the_table(lines: Path, settings: Settings, monkeypa
     # What it writes is the same, and a build takes a third: https://doc.rust-lang.org/cargo/reference/profiles.html
     for name, value in {"OPT_LEVEL": "0", "LTO": "off", "CODEGEN_UNITS": "16", "DEBUG": "false"}.items():
         monkeypatch.setenv(f"CARGO_PROFILE_RELEASE_{name}", value)
-    catalog.json2parquet_program(settings, patient=True)
+    json_parquet.json2parquet_program(settings, patient=True)
     for codec in CODECS:
         found = json_parquet.measured(CONVERTERS[-1].command(settings), codec, lines, CONTENT)
         assert found["types"] == "exact"
@@ -199,21 +198,21 @@ def test_json2parquet_is_built_for_the_patient_alone_and_once(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
     settings, cargo = Settings(state_dir=tmp_path / "state"), tmp_path / "cargo"
     with pytest.raises(UnavailableError, match=r"make tools builds it.*https://rustup\.rs"):
-        catalog.json2parquet(settings)
+        json_parquet.json2parquet(settings)
     with pytest.raises(UnavailableError, match=r"there is no cargo on PATH.*https://rustup\.rs"):
-        catalog.json2parquet_program(settings, patient=True)
+        json_parquet.json2parquet_program(settings, patient=True)
     for status in (1, 0):
-        cargo.write_text(CARGO.format(python=sys.executable, version=catalog.JSON2PARQUET_VERSION, status=status))
+        cargo.write_text(CARGO.format(python=sys.executable, version=json_parquet.JSON2PARQUET_VERSION, status=status))
         cargo.chmod(0o755)
         if status:
             with pytest.raises(UnavailableError, match="json2parquet was not built: cargo install said: see above"):
-                catalog.json2parquet_program(settings, patient=True)
+                json_parquet.json2parquet_program(settings, patient=True)
             assert "error: nothing fits in" in capfd.readouterr().err
     program = tmp_path / "state" / "tools" / "bin" / "json2parquet"
-    assert catalog.json2parquet_program(settings, patient=True) == program
+    assert json_parquet.json2parquet_program(settings, patient=True) == program
     cargo.unlink()
-    assert catalog.json2parquet_program(settings, patient=True) == program
-    assert catalog.json2parquet(settings)[0] == str(program)
+    assert json_parquet.json2parquet_program(settings, patient=True) == program
+    assert json_parquet.json2parquet(settings)[0] == str(program)
 
 
 # What a run leaves behind

@@ -51,7 +51,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "_known", lambda commit: commit == COMMIT)
+    monkeypatch.setattr(machines, "git", lambda *asked: "" if COMMIT in asked[-1] else None)
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
-from framehaul.studies.network import catalog, study
-from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
-from framehaul.studies.network.study import Proxies
+from framehaul.studies import network
+from framehaul.studies.network import LINKS, LOOPBACK, Proxies, Result, Task, placed
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
@@ -38,7 +37,7 @@ PGBOUNCER = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="the pa
 
 @pytest.fixture(scope="module")
 def proxies(settings: Settings, servers: Servers) -> Iterator[Proxies]:
-    with study.opened(settings, servers) as there:
+    with network.opened(settings, servers) as there:
         yield there
 
 
@@ -47,7 +46,7 @@ type MakePass = Callable[[Task, int], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def make_pass(proxies: Proxies) -> Iterator[MakePass]:
-    with study.measuring(proxies, 300, 1) as there:
+    with network.measuring(proxies, 300, 1) as there:
         yield there
 
 
@@ -56,8 +55,8 @@ def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
     passes = store.read(out / "results" / NETWORK.results, Result)
     bad = passes.filter(pl.col("status") != "ok", via="direct")
     assert bad.is_empty() or not bad.filter(status="failed").height, bad["reason"].to_list()
-    expected = {(task.text, at) for task in catalog.tasks() for at in numbers_of(out)}
-    assert set(passes.select("task", "pass").rows()) == expected | {(task.text, 1) for task in catalog.pooled()}
+    expected = {(task.text, at) for task in network.tasks() for at in numbers_of(out)}
+    assert set(passes.select("task", "pass").rows()) == expected | {(task.text, 1) for task in network.pooled()}
     for link in LINKS[1:]:
         assert (passes.filter(network=link.name, status="ok")["seconds"] >= link.rtt_ms / 1e3).all()
 
@@ -78,8 +77,8 @@ def test_the_codec_compresses(servers: Servers, direction: Direction) -> None:
     table, content = ANALYTICS_METRICS.renamed("framehaul_codec"), generator.arrow_table(ANALYTICS_METRICS, 3000, 1)
     sizes = []
     with measure.Passes(servers.clickhouse, table, content, [direction], ["polars"]) as passes:
-        for codec in ("none", catalog.CODEC):
-            task = Task("clickhouse", direction, catalog.WITH_CODEC[direction], codec, LOOPBACK.name)
+        for codec in ("none", network.CODEC):
+            task = Task("clickhouse", direction, network.WITH_CODEC[direction], codec, LOOPBACK.name)
             with relayed(servers.clickhouse, Relay) as (through, relay):
                 asyncio.run(passes.one(task.measured, 1, measure.Target(through, Meter(None))))
             assert relay is not None
@@ -129,7 +128,7 @@ def test_without_pgbouncer_the_passes_that_need_it_say_so(proxies: Proxies) -> N
 
 
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:
-    planned = catalog.tasks() + catalog.pooled()
+    planned = network.tasks() + network.pooled()
     assert len(planned) == len(set(planned)) == len({task.text for task in planned})
     assert {(task.database, task.direction, task.technique) for task in planned} <= {one.key for one in techniques()}
     ways = {("none", "direct"), ("tls", "direct"), ("none", "pgbouncer")}
@@ -141,9 +140,9 @@ def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:
 def test_on_the_results_page_codecs_are_variants_where_they_were_asked_for() -> None:
     passes = placed(committed.RUN)
     compressed = passes.filter(pl.col("variant") != "")
-    assert {*compressed["technique"]} == {*catalog.WITH_CODEC.values()}
-    assert {*compressed["variant"]} == {catalog.CODEC}
-    assert not passes.filter(pl.col("label").str.contains(catalog.CODEC)).height
+    assert {*compressed["technique"]} == {*network.WITH_CODEC.values()}
+    assert {*compressed["variant"]} == {network.CODEC}
+    assert not passes.filter(pl.col("label").str.contains(network.CODEC)).height
     # The published technique, whose files have a codec of their own, is there to be compared with.
     found = in_places(passes, sizes=True).filter(variant="", status="ok", database="clickhouse", direction="write")
     alone = found.filter(road="loopback")

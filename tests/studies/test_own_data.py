@@ -35,7 +35,7 @@ from framehaul.errors import FrameError, SettingsError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.own_data import files, modes
+from framehaul.studies.own_data import files
 from framehaul.studies.own_data import study as mine
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.contract import Contract
@@ -486,16 +486,14 @@ def test_where_nothing_is_exact_nothing_is_recommended(raced: Raced) -> None:
     assert mine.first_answer(passes.clear()) == ""
 
 
-@pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
+@pytest.mark.parametrize("mode", [mine.REPLACE, mine.UPSERT])
 def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a killed run has left beside its table in ClickHouse is dropped, and nothing of others."""
     writes = {"polars_psycopg_copy_text", "polars_http_client_arrow_stream"}
     monkeypatch.setattr(mine, "techniques", lambda *path: [one for one in few_writes(*path) if one.name in writes])
-    monkeypatch.setattr(
-        modes, "upserts", lambda database: [one for one in upserts(database) if one.name in FEW_UPSERTS]
-    )
+    monkeypatch.setattr(mine, "upserts", lambda database: [one for one in upserts(database) if one.name in FEW_UPSERTS])
     frame = mine.open_frame(rows=100, key=KEY, mode=mode)
     tables, others = ClickHouseTables(servers.clickhouse), f"{frame.table.name} of somebody"
     tables.create(frame.table.renamed(f"{frame.table.name} 0123456789abcdef"))
@@ -506,23 +504,23 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     finally:
         tables.run(f"DROP TABLE {quote_clickhouse(others)}")
     assert (set(rows["status"]), set(rows["contract"])) == ({"ok"}, {mode}), rows["reason"].to_list()
-    assert set(rows["rows"]) == {90 if mode == modes.UPSERT else 100}
+    assert set(rows["rows"]) == {90 if mode == mine.UPSERT else 100}
     files = {f"{database}_write_polars_{mode}.py" for database in DATABASES}
     assert mine.write_code(frame, mine.recommended(rows)).keys() == files
     assert {path.name for path in (tmp_path / "reports" / "20_own_data").glob("*.py")} == files
     assert f"- PostgreSQL write, {mode}, polars: " in mine.first_answer(rows)
 
 
-@pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
+@pytest.mark.parametrize("mode", [mine.REPLACE, mine.UPSERT])
 def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
     mode: str, own_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Appends that are said to replace, or to upsert, leave rows that have to be gone, or are refused by the key."""
     terms = Contract(mode, "", "", "")  # type: ignore[arg-type]  # one of the two
     monkeypatch.setattr(mine, "techniques", few_writes)
-    monkeypatch.setattr(modes, "replacing", lambda one: replace(one, contract=terms))
+    monkeypatch.setattr(mine, "replacing", lambda one: replace(one, contract=terms))
     monkeypatch.setattr(
-        modes, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
+        mine, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
     )
     rows = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), rounds=1, warmup=0, seed=1)
     by_name = {row["technique"]: (row["status"], row["reason"]) for row in rows.iter_rows(named=True)}

@@ -22,9 +22,8 @@ from framehaul.data import generator
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.own_data import modes
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.snippet import script
+from framehaul.studies.own_data.study import script
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, Direction, named
 from tests.conftest import lacks, run_command
@@ -45,12 +44,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mine.Frame]
 
 
 RECOMMENDED: list[tuple[Database, Direction, str, str | None]] = [
-    ("postgres", "write", "pandas_asyncpg_copy_binary", modes.APPEND),
-    ("postgres", "write", "polars_pgpq_copy_binary", modes.REPLACE),
-    ("postgres", "write", "polars_pgpq_temporary_on_conflict", modes.UPSERT),
+    ("postgres", "write", "pandas_asyncpg_copy_binary", mine.APPEND),
+    ("postgres", "write", "polars_pgpq_copy_binary", mine.REPLACE),
+    ("postgres", "write", "polars_pgpq_temporary_on_conflict", mine.UPSERT),
     ("postgres", "read", "pandas_adbc_fetch", None),
-    ("clickhouse", "write", "pandas_http_client_arrow_stream", modes.REPLACE),
-    ("clickhouse", "write", "polars_http_client_replacing", modes.UPSERT),
+    ("clickhouse", "write", "pandas_http_client_arrow_stream", mine.REPLACE),
+    ("clickhouse", "write", "polars_http_client_replacing", mine.UPSERT),
     ("clickhouse", "read", "polars_http_client_native_decoded", None),
 ]
 
@@ -64,9 +63,9 @@ def test_the_script_that_is_handed_out_moves_every_value(
     found, server = named(database, direction, name), servers.of(database)
     table, content, tables = frame.table, frame.derived.content, tables_of(server)
     made, read, there = table, tables, content if direction == "read" else content.slice(0, 0)
-    if mode in (modes.REPLACE, modes.UPSERT):
-        sent, kept = modes.parted(content, mode)
-        before = modes.existing_rows(mode, sent, kept, table, server)
+    if mode in (mine.REPLACE, mine.UPSERT):
+        sent, kept = mine.parted(content, mode)
+        before = mine.existing_rows(mode, sent, kept, table, server)
         assert before is not None
         made, there, read = before.table_for(found, table), before.rows, before.tables_for(found, tables)
         pq.write_table(pq.read_table(data).slice(0, sent.num_rows), tmp_path / "sent.parquet")

@@ -16,10 +16,8 @@ from framehaul.bench.passes import Failed, attempt
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies import buildings
-from framehaul.studies.parquet import study as parquet
-from framehaul.studies.parquet import writers
-from framehaul.studies.parquet.writers import PYARROW, WRITERS, Writer
+from framehaul.studies import buildings, parquet
+from framehaul.studies.parquet import WRITERS, Writer
 
 ROWS = 3000
 CONTENT = buildings.table(ROWS, 1)
@@ -32,8 +30,7 @@ def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers
     try:
         with writer.opened(servers.postgres, CONTENT) as client:
             for codec in (*writer.offers, "zstd 1", "zstd 9"):
-                values, chunks = parquet.measured((writer, codec), client, CONTENT, tmp_path / "a.parquet")
-                assert chunks.filter(column="geom")["rows"].sum() == ROWS
+                values = parquet.measured((writer, codec), client, CONTENT, tmp_path / "a.parquet")
                 assert values["types"] == drift.get(writer.name, "exact")
                 sizes[codec] = values["file_bytes"]
     except UnavailableError as error:
@@ -77,11 +74,10 @@ NULL_AS_ZERO = CONTENT.set_column(0, "revision", CONTENT["revision"].fill_null(0
     ids=["NULL as zero", "ignores the codec", "broken"],
 )
 def test_a_wrong_file_is_failed(write: Callable[[Path, pa.Table], None], reason: str, tmp_path: Path) -> None:
-    wrong = dataclasses.replace(PYARROW, write=lambda _, content, path, __: write(path, content)), "snappy"
+    wrong = dataclasses.replace(WRITERS[0], write=lambda _, content, path, __: write(path, content)), "snappy"
     ended = attempt(lambda: parquet.measured(wrong, None, CONTENT, tmp_path / "a.parquet"), tmp_path)
     assert isinstance(ended, Failed)
     assert reason in ended.reason
-    assert not [*tmp_path.iterdir()]
 
 
 # What a run leaves behind
@@ -93,7 +89,7 @@ def test_a_run_tries_every_codec_and_keeps_the_chunks_of_default_files(
     def unavailable(_server: object) -> Any:
         raise UnavailableError("point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory where it is built")
 
-    monkeypatch.setattr(writers, "open_psycopg_parquet_stream", unavailable)
+    monkeypatch.setattr(parquet, "open_psycopg_parquet_stream", unavailable)
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     passes = parquet.run(rows=300, rounds=2, warmup=1, seed=7)

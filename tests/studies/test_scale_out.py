@@ -31,7 +31,7 @@ from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import cluster as workers
 from framehaul.studies.scale_out import moves, study
 from framehaul.studies.scale_out.cluster import Cluster
-from framehaul.studies.scale_out.partitions import Partition, frame_of, make
+from framehaul.studies.scale_out.moves import Partition, frame_of, make
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
 from tests.conftest import WHOLE, numbers_of, values_of

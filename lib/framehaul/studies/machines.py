@@ -31,6 +31,7 @@ MACHINE: dict[str, type | tuple[type, ...]] = {"cpu": str, "cores": int, "memory
 FILES = {study.results: study for study in studies() if study.rows and not study.on_demand}
 """The files that are accepted. Passes over a dataframe of the user's own are of no use to others."""
 SLACK = 1e-6
+"""The deviation of rows/s from rows and seconds by which they may be rounded."""
 
 
 def submit(results: Path, name: str) -> Path:
@@ -84,10 +85,9 @@ def problems(directory: Path) -> list[str]:
         metadata: Any = store.read_metadata(directory)
     except ResultsError as error:
         return [*missing, str(error)]
-    if wrong := [*_environment_problems(metadata if isinstance(metadata, dict) else {})]:
-        return [*missing, *wrong]
-    read = [path for path in paths if path.name in FILES]
-    return [*missing, *(one for path in read for one in _file_problems(path, metadata["runs"]))]
+    wrong = [*_environment_problems(metadata if isinstance(metadata, dict) else {})]
+    read = [] if wrong else [path for path in paths if path.name in FILES]
+    return [*missing, *wrong, *(one for path in read for one in _file_problems(path, metadata["runs"]))]
 
 
 def _environment_problems(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -107,12 +107,8 @@ def _environment_problems(metadata: Mapping[str, Any]) -> Iterator[str]:
     for commit in sorted(commits):
         if not COMMIT.fullmatch(commit):
             yield f"made at commit {commit[:40]}: code that was changed, or is in no repository; commit and run again"
-        elif not _known(commit):
+        elif git("cat-file", "-e", f"{commit}^{{commit}}") is None:
             yield f"made at commit {commit}, which this repository does not have; run a commit that it has (git fetch)"
-
-
-def _known(commit: str) -> bool:
-    return git("cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
 def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -134,25 +130,15 @@ def _file_problems(path: Path, runs: Mapping[str, Mapping[str, Any]]) -> Iterato
         yield f"{name}: its passes are not those of the run in {ENVIRONMENT}; run {study.notebook} again"
     for failed in passes.filter(status="failed")[study.subject].unique(maintain_order=True)[:3]:
         yield f"{name}: {failed} failed, so it has no speed; repair it or the machine, and run again"
-    yield from _number_problems(name, passes)
+    for column in passes.select(pl.col(pl.Float64)).columns:
+        if not passes[column].drop_nulls().is_finite().all():
+            yield f"{name}: {column} has a value that is no finite number; run it again"
     if study in TRANSFERS:
         yield from _transfer_problems(name, passes)
 
 
-def _number_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
-    """Check that numbers are finite and that rows/s are rows divided by seconds."""
-    for column, kind in passes.schema.items():
-        if kind.is_float() and not passes[column].drop_nulls().is_finite().all():
-            yield f"{name}: {column} has a value that is no finite number; run it again"
-    if {"seconds", "rows", "rows_per_s"} <= {*passes.columns} and "calls" not in passes.columns:
-        deviation = (pl.col("rows") / pl.col("seconds") / pl.col("rows_per_s") - 1).abs()
-        right = (deviation <= SLACK) & (pl.col("seconds") > 0)
-        for number in passes.drop_nulls(["seconds", "rows_per_s"]).filter(~right)["pass"].head(1):
-            yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
-
-
 def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
-    """Check that all techniques of a direction have passes, in enough rounds, each of them once."""
+    """Check that all techniques of a direction have passes, in enough rounds, each once and with its rows/s."""
     here = [one for one in techniques() if f"{one.database}_{one.direction}.csv" == name]
     known = [(one.database, one.direction, one.name, one.label, one.origin) for one in here]
     found = passes.select("database", "direction", "technique", "label", "origin").unique(maintain_order=True).rows()
@@ -160,6 +146,9 @@ def _transfer_problems(name: str, passes: pl.DataFrame) -> Iterator[str]:
         yield f"{name}: {str(one[:3])[:80]} is no technique of this version, or has another label; run it again"
     for missing in [one for one in known if one not in found][:3]:
         yield f"{name}: {missing[2]} is missing, and a technique that cannot run is skipped with a reason; run it again"
+    follows = (pl.col("rows") / pl.col("seconds") / pl.col("rows_per_s") - 1).abs() <= SLACK
+    for number in passes.drop_nulls("seconds").filter(~follows | (pl.col("seconds") <= 0))["pass"].head(1):
+        yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
     if passes.select("technique", "rows", "pass").is_duplicated().any():
         yield f"{name}: it has a pass twice; run it again"
     rounds = passes.filter(pl.col("rows") == pl.col("rows").max(), status="ok").group_by("technique").len()["len"]

@@ -152,7 +152,7 @@ SCALE_OUT = _study(
 
 NETWORK = _study(
     "23_network", ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED,
-    measured="framehaul.studies.network.catalog:placed",
+    measured="framehaul.studies.network:placed",
 )  # fmt: skip
 
 SIZES = Parameter(

@@ -1,17 +1,14 @@
-"""List the drivers that are compared, run programs, and build the programs in other languages."""
+"""Run programs, and build those in other languages."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +24,6 @@ NOT_OFFERED = 3
 BUILT_HERE = "# Made by framehaul: make tools"
 
 type Command = Callable[[Settings], list[str]]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A driver, how it is used, and the command of its program; `origin` is `published` if the article has it."""
-
-    name: str
-    label: str
-    language: str
-    origin: str
-    command: Command
-    arrays_as_text: bool = False
-    """Whether the driver returns arrays as the text that the server sent."""
 
 
 def output_of(command: list[str], seconds: float, **options: Any) -> str:
@@ -68,36 +52,30 @@ def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = P
 def go_program(settings: Settings, *, make: bool = False) -> Path:
     """Return the program of Go's drivers; raises UnavailableError if it is not built, unless `make` builds it."""
     find_tool("go", "Go: install it (https://go.dev/dl/)")
-    sources, target = SOURCES / "go", settings.tools_dir / "go"
-    texts = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
-    wanted = f"{hashlib.sha256(texts).hexdigest()} {version_output('go', 'env', 'GOVERSION')}"
-    command = ["go", "build", "-o", f"{target / 'drivers'}", "."]
-    _made("Go's drivers", target / ".framehaul", wanted, command if make else None, sources)
-    return target / "drivers"
+    return _built("Go", settings, ["go", "build", "-o", "drivers", "."], make=make) / "drivers"
 
 
 def node_program(settings: Settings, *, make: bool = False) -> Path:
     """Return the program of Node's drivers, which is a copy next to its packages, like `go_program`."""
     for tool in ("node", "npm"):
         find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
-    target = settings.tools_dir / "node"
-    shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
-    command = ["npm", "ci", "--no-progress"]
-    if not os.access(os.environ.get("HOME", ""), os.W_OK):  # npm 11 hangs where it cannot create its cache
-        command.append(f"--cache={target / '.npm'}")
-    lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
-    _made("Node's drivers", target / "node_modules" / ".framehaul", lock, command if make else None, target)
-    return target / "main.js"
+    # npm 11 hangs where it cannot create its cache, by default in the home directory.
+    return _built("Node", settings, ["npm", "ci", "--no-progress", "--cache=.npm"], make=make) / "main.js"
 
 
-def _made(what: str, mark: Path, wanted: str, command: list[str] | None, directory: Path) -> None:
-    """Run the command that builds a program, unless the file `mark` shows that the sources have not changed."""
+def _built(language: str, settings: Settings, command: list[str], *, make: bool) -> Path:
+    """Return a copy of a language's drivers in which a command was run for these sources."""
+    sources, target = SOURCES / language.lower(), settings.tools_dir / language.lower()
+    texts = b"".join(path.read_bytes() for path in sorted(sources.glob("*.*")))
+    mark, wanted = target / ".framehaul", hashlib.sha256(texts).hexdigest()
     if not mark.exists() or mark.read_text() != wanted:
-        if command is None:
-            raise UnavailableError(f"{what} are not built. make tools builds them, in about a minute")
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        build(command, directory, f"{what} were not built")
+        if not make:
+            raise UnavailableError(f"{language}'s drivers are not built. make tools builds them, in about a minute")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(sources, target)
+        build(command, target, f"{language}'s drivers were not built")
         mark.write_text(wanted)
+    return target
 
 
 def adbc_clickhouse(settings: Settings) -> Path:
@@ -151,52 +129,3 @@ def build(command: list[str], directory: Path, failed: str) -> None:
     """Run a build with its output on standard error; raises UnavailableError with the text `failed` if it fails."""
     if subprocess.run(command, cwd=directory, stdout=sys.stderr, check=False).returncode:
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: see above")
-
-
-def _python(database: str, name: str, label: str, origin: str = "beyond") -> Contender:
-    command = [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
-    return Contender(name, label, "Python", origin, lambda _: command)
-
-
-def _go(name: str, label: str, origin: str = "beyond", *, arrays_as_text: bool = False) -> Contender:
-    return Contender(f"go_{name}", label, "Go", origin, lambda of: [str(go_program(of)), name], arrays_as_text)
-
-
-def _node(name: str, label: str) -> Contender:
-    return Contender(f"node_{name}", label, "Node", "published", lambda of: ["node", str(node_program(of)), name])
-
-
-_postgres, _clickhouse = partial(_python, "postgres"), partial(_python, "clickhouse")
-
-POSTGRES = (
-    _postgres("asyncpg", "asyncpg, asyncio"),
-    _postgres("asyncpg_uvloop", "asyncpg, uvloop", "published"),
-    _postgres("psycopg", "psycopg 3, threads"),
-    _postgres("psycopg_binary", "psycopg 3 binary, threads"),
-    _postgres("psycopg_async", "psycopg 3, uvloop"),
-    _postgres("psycopg_async_binary", "psycopg 3 binary, uvloop"),
-    _postgres("psycopg2", "psycopg2, threads"),
-    _postgres("psycopg2_dict", "psycopg2 DictCursor, threads"),
-    _postgres("aiopg", "aiopg, uvloop", "published"),
-    _postgres("aiopg_dict", "aiopg DictCursor, uvloop", "published"),
-    _postgres("pg8000", "pg8000, threads"),
-    _postgres("adbc", "ADBC to Arrow, threads"),
-    _go("pgx", "Go pgx"),
-    _go("pq", "Go lib/pq, all decoded"),
-    _go("pq_undecoded", "Go lib/pq, arrays left as text", "published", arrays_as_text=True),
-    _node("pg", "Node pg"),
-    _node("pg_native", "Node pg-native"),
-)
-
-CLICKHOUSE = (
-    _clickhouse("connect_async", "clickhouse-connect async", "published"),
-    _clickhouse("connect_async_rust", "clickhouse-connect async, Rust codec"),
-    _clickhouse("connect", "clickhouse-connect"),
-    _clickhouse("connect_rust", "clickhouse-connect, Rust codec"),
-    _clickhouse("aiochlite_rows", "aiochlite (Row)", "published"),
-    _clickhouse("aiochlite_tuples", "aiochlite (tuples)", "published"),
-    _clickhouse("aiochclient", "aiochclient", "published"),
-    _clickhouse("asynch", "asynch"),
-    _clickhouse("clickhouse_driver", "clickhouse-driver"),
-    _clickhouse("httpx_json", "httpx, JSONCompactEachRow"),
-)

@@ -8,36 +8,28 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.shapes import Driver, Row, Shape
+from framehaul.techniques.clients import (
+    open_asynch,
+    open_clickhouse_connect,
+    open_clickhouse_connect_rust,
+    open_clickhouse_driver,
+    open_httpx,
+)
 
 if TYPE_CHECKING:
     import aiochclient
     import aiochlite
-    import clickhouse_driver
     import httpx
-    from asynch.proto.connection import Connection as AsynchConnection
     from clickhouse_connect.driver.asyncclient import AsyncClient
     from clickhouse_connect.driver.client import Client
-
-
-def _login(server: ClickHouseServer, port: int, **options: Any) -> dict[str, Any]:
-    """Return options with those that several clients have in common."""
-    options |= {"host": server.host, "port": port, "user": server.user, "password": server.password}
-    return options | {"database": server.database, "secure": server.secure, "send_receive_timeout": TIMEOUT_SECONDS}
-
-
-def _connect(server: ClickHouseServer, native_codec: str) -> Client:
-    import clickhouse_connect
-
-    options = _login(server, server.http_port, native_codec=native_codec, compress=False, dedicated_pool=True)
-    return clickhouse_connect.get_client(**options)
 
 
 def connect_fetch(client: Client, shape: Shape) -> list[Row]:
@@ -45,11 +37,15 @@ def connect_fetch(client: Client, shape: Shape) -> list[Row]:
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
 
-async def _connect_async(server: ClickHouseServer, native_codec: str) -> AsyncClient:
+@asynccontextmanager
+async def _connect_async(server: ClickHouseServer, codec: str = "python") -> AsyncIterator[AsyncClient]:
     import clickhouse_connect
 
-    options = _login(server, server.http_port, native_codec=native_codec, compress=False)
-    return await clickhouse_connect.get_async_client(**options)
+    login: Any = {"username": server.user, "password": server.password, "database": server.database}
+    login |= {"host": server.host, "port": server.http_port, "secure": server.secure}
+    options: Any = {"native_codec": codec, "compress": False, "send_receive_timeout": TIMEOUT_SECONDS}
+    async with await clickhouse_connect.get_async_client(**login, **options) as client:
+        yield client
 
 
 async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
@@ -57,7 +53,7 @@ async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
     return [*map(tuple, (await client.query(shape.sql)).result_rows)]
 
 
-async def _aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
+def _aiochlite(server: ClickHouseServer) -> aiochlite.AsyncChClient:
     import aiochlite
 
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
@@ -73,7 +69,7 @@ async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> lis
     return await client.fetch_rows(shape.sql)
 
 
-async def _aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
+def _aiochclient(server: ClickHouseServer) -> aiochclient.ChClient:
     import aiochclient
     import aiohttp
 
@@ -86,27 +82,8 @@ async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[
     return [record[:] for record in await client.fetch(shape.sql)]
 
 
-async def _asynch_open(server: ClickHouseServer) -> AsynchConnection:
-    from asynch.proto.connection import Connection
-
-    connection = Connection(**_login(server, server.native_port))
-    await connection.connect()
-    return connection
-
-
-async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> Any:
-    """Fetch Native blocks and turn their columns into rows."""
-    return await connection.execute(shape.sql)
-
-
-def _driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
-    import clickhouse_driver
-
-    return clickhouse_driver.Client(**_login(server, server.native_port))
-
-
-def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> Any:
-    """Fetch Native blocks and turn their columns into rows."""
+def execute(client: Any, shape: Shape) -> Any:
+    """Fetch Native blocks and turn their columns into rows, with asynch or clickhouse-driver."""
     return client.execute(shape.sql)
 
 
@@ -117,19 +94,13 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
 """Conversions of text to the types that JSON lacks."""
 
 
-async def _httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
-    import httpx
-
-    login = server.user, server.password
-    quoting = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
-    options: Any = {"params": {"database": server.database} | quoting, "headers": {"Accept-Encoding": "identity"}}
-    options |= {"timeout": TIMEOUT_SECONDS, "trust_env": False, "verify": server.secure}
-    return httpx.AsyncClient(base_url=server.url, auth=login, **options)
+JSON_SETTINGS = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
 
 
 async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]:
     """Fetch FORMAT JSONCompactEachRow; each line is parsed, and times and decimals are converted from text."""
-    response = await client.post("/", content=f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes")
+    query, plain = f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes", {"Accept-Encoding": "identity"}
+    response = await client.post("/", content=query, params=JSON_SETTINGS, headers=plain)
     response.raise_for_status()
     _, types, *lines = response.text.splitlines()
     rows = [json.loads(line) for line in lines]
@@ -140,15 +111,17 @@ async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]
     return rows
 
 
-DRIVERS: Mapping[str, Driver] = {
-    "connect_async": Driver(partial(_connect_async, native_codec="python"), connect_async_fetch, loop="asyncio"),
-    "connect_async_rust": Driver(partial(_connect_async, native_codec="rust"), connect_async_fetch, loop="asyncio"),
-    "connect": Driver(partial(_connect, native_codec="python"), connect_fetch),
-    "connect_rust": Driver(partial(_connect, native_codec="rust"), connect_fetch),
-    "aiochlite_rows": Driver(_aiochlite_open, aiochlite_rows, loop="asyncio"),
-    "aiochlite_tuples": Driver(_aiochlite_open, aiochlite_tuples, loop="asyncio"),
-    "aiochclient": Driver(_aiochclient_open, aiochclient_fetch, loop="asyncio"),
-    "asynch": Driver(_asynch_open, asynch_fetch, loop="asyncio", close=methodcaller("disconnect")),
-    "clickhouse_driver": Driver(_driver_open, driver_fetch, close=methodcaller("disconnect")),
-    "httpx_json": Driver(_httpx_open, httpx_json, loop="asyncio", close=methodcaller("aclose")),
+DRIVERS = {
+    "connect_async": Driver("clickhouse-connect async", _connect_async, connect_async_fetch, "asyncio", "published"),
+    "connect_async_rust": Driver(
+        "clickhouse-connect async, Rust codec", partial(_connect_async, codec="rust"), connect_async_fetch, "asyncio"
+    ),
+    "connect": Driver("clickhouse-connect", open_clickhouse_connect, connect_fetch),
+    "connect_rust": Driver("clickhouse-connect, Rust codec", open_clickhouse_connect_rust, connect_fetch),
+    "aiochlite_rows": Driver("aiochlite (Row)", _aiochlite, aiochlite_rows, "asyncio", "published"),
+    "aiochlite_tuples": Driver("aiochlite (tuples)", _aiochlite, aiochlite_tuples, "asyncio", "published"),
+    "aiochclient": Driver("aiochclient", _aiochclient, aiochclient_fetch, "asyncio", "published"),
+    "asynch": Driver("asynch", open_asynch, execute, "asyncio"),
+    "clickhouse_driver": Driver("clickhouse-driver", open_clickhouse_driver, execute),
+    "httpx_json": Driver("httpx, JSONCompactEachRow", open_httpx, httpx_json, "asyncio"),
 }

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import aiopg
-import asyncpg
 import psycopg
-import psycopg2
 import psycopg2.extras
-from psycopg.conninfo import conninfo_to_dict
 
-from framehaul.studies.drivers.shapes import Driver, Row, Shape
+from framehaul.servers import PostgresServer
+from framehaul.studies.drivers.shapes import Driver, Shape
+from framehaul.techniques.clients import open_adbc, open_asyncpg, open_psycopg, open_psycopg2
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi
+    import asyncpg
     import pg8000.dbapi
     import pyarrow as pa
 
@@ -31,47 +33,43 @@ async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> An
     return await connection.fetch(shape.sql, *shape.arguments)
 
 
-def psycopg_fetch(connection: psycopg.Connection[Any], shape: Shape, *, binary: bool) -> list[Row]:
-    """Fetch; psycopg 3 prepares a statement after five runs."""
-    with connection.cursor(binary=binary) as cursor:
-        cursor.execute(_percent(shape.sql).encode(), shape.arguments)
-        return cursor.fetchall()
+def cursor_fetch(connection: Any, shape: Shape, **options: Any) -> Any:
+    """Fetch with a cursor of psycopg 3, which prepares a statement after five runs, or of psycopg2.
 
-
-async def psycopg_async_fetch(connection: psycopg.AsyncConnection[Any], shape: Shape, *, binary: bool) -> list[Row]:
-    """Fetch like `psycopg_fetch`."""
-    async with connection.cursor(binary=binary) as cursor:
-        await cursor.execute(_percent(shape.sql).encode(), shape.arguments)
-        return await cursor.fetchall()
-
-
-def psycopg2_fetch(connection: Any, shape: Shape, *, cursor_factory: Any = None) -> Any:
-    """Fetch in the text protocol; the client puts arguments into the statement."""
-    with connection.cursor(cursor_factory=cursor_factory) as cursor:
+    psycopg2 uses the text protocol, and puts arguments into the statement.
+    """
+    with connection.cursor(**options) as cursor:
         cursor.execute(_percent(shape.sql), shape.arguments)
         return cursor.fetchall()
 
 
-async def aiopg_fetch(connection: aiopg.Connection, shape: Shape, *, cursor_factory: Any = None) -> Any:
-    """Fetch with psycopg2 under an event loop."""
-    async with connection.cursor(cursor_factory=cursor_factory) as cursor:
+async def cursor_fetch_async(connection: Any, shape: Shape, **options: Any) -> Any:
+    """Fetch like `cursor_fetch` under an event loop; aiopg has the cursors of psycopg2."""
+    async with connection.cursor(**options) as cursor:
         await cursor.execute(_percent(shape.sql), shape.arguments)
         return await cursor.fetchall()
 
 
-# pg8000 and ADBC are imported where they are used, because their imports are slow.
+@asynccontextmanager
+async def _psycopg_async(server: PostgresServer) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    connecting = psycopg.AsyncConnection.connect(server.dsn(), autocommit=True, connect_timeout=30)
+    async with await connecting as connection:
+        yield connection
 
 
-def _pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
+def _aiopg(server: PostgresServer) -> Any:
+    return aiopg.connect(server.dsn())
+
+
+def _pg8000(server: PostgresServer) -> pg8000.dbapi.Connection:
     """Open a connection by the parts of its address, because pg8000 takes no URL."""
-    import pg8000.dbapi
+    import pg8000.dbapi  # it takes long
 
-    options: dict[str, Any] = conninfo_to_dict(dsn)
-    host, port = options["host"], int(options["port"])
+    encrypted = dict(server.options).get("sslmode") in ("require", "verify-ca", "verify-full")
     return pg8000.dbapi.connect(
-        user=options["user"], password=options.get("password", ""), database=options["dbname"], host=host, port=port,
-        unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
-        ssl_context=True if options.get("sslmode", "prefer") in ("require", "verify-ca", "verify-full") else None,
+        server.user, server.host, server.database, server.port, server.password,
+        unix_sock=f"{server.host}/.s.PGSQL.{server.port}" if server.over_socket else None,
+        ssl_context=True if encrypted else None,
     )  # fmt: skip
 
 
@@ -82,12 +80,6 @@ def pg8000_fetch(connection: pg8000.dbapi.Connection, shape: Shape) -> list[Any]
     return list(cursor.fetchall())
 
 
-def _adbc_open(dsn: str) -> adbc_driver_postgresql.dbapi.Connection:
-    import adbc_driver_postgresql.dbapi
-
-    return adbc_driver_postgresql.dbapi.connect(dsn, autocommit=True)
-
-
 def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape) -> pa.Table:
     """Fetch a binary COPY into Arrow columns, without a Python object for each value."""
     with connection.cursor() as cursor:
@@ -95,20 +87,22 @@ def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape
         return cursor.fetch_arrow_table()
 
 
-ASYNCPG = partial(asyncpg.connect, timeout=30)
-PSYCOPG = partial(psycopg.connect, autocommit=True, connect_timeout=30)
-PSYCOPG_ASYNC = partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30)
-DRIVERS: dict[str, Driver] = {
-    "asyncpg": Driver(ASYNCPG, asyncpg_fetch, "asyncio"),
-    "asyncpg_uvloop": Driver(ASYNCPG, asyncpg_fetch, "uvloop"),
-    "psycopg": Driver(PSYCOPG, partial(psycopg_fetch, binary=False)),
-    "psycopg_binary": Driver(PSYCOPG, partial(psycopg_fetch, binary=True)),
-    "psycopg_async": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=False), "uvloop"),
-    "psycopg_async_binary": Driver(PSYCOPG_ASYNC, partial(psycopg_async_fetch, binary=True), "uvloop"),
-    "psycopg2": Driver(psycopg2.connect, psycopg2_fetch),
-    "psycopg2_dict": Driver(psycopg2.connect, partial(psycopg2_fetch, cursor_factory=psycopg2.extras.DictCursor)),
-    "aiopg": Driver(aiopg.connect, aiopg_fetch, "uvloop"),
-    "aiopg_dict": Driver(aiopg.connect, partial(aiopg_fetch, cursor_factory=psycopg2.extras.DictCursor), "uvloop"),
-    "pg8000": Driver(_pg8000_open, pg8000_fetch),
-    "adbc": Driver(_adbc_open, adbc_fetch),
+DICT = psycopg2.extras.DictCursor
+DRIVERS = {
+    "asyncpg": Driver("asyncpg, asyncio", open_asyncpg, asyncpg_fetch, "asyncio"),
+    "asyncpg_uvloop": Driver("asyncpg, uvloop", open_asyncpg, asyncpg_fetch, "uvloop", "published"),
+    "psycopg": Driver("psycopg 3, threads", open_psycopg, cursor_fetch),
+    "psycopg_binary": Driver("psycopg 3 binary, threads", open_psycopg, partial(cursor_fetch, binary=True)),
+    "psycopg_async": Driver("psycopg 3, uvloop", _psycopg_async, cursor_fetch_async, "uvloop"),
+    "psycopg_async_binary": Driver(
+        "psycopg 3 binary, uvloop", _psycopg_async, partial(cursor_fetch_async, binary=True), "uvloop"
+    ),
+    "psycopg2": Driver("psycopg2, threads", open_psycopg2, cursor_fetch),
+    "psycopg2_dict": Driver("psycopg2 DictCursor, threads", open_psycopg2, partial(cursor_fetch, cursor_factory=DICT)),
+    "aiopg": Driver("aiopg, uvloop", _aiopg, cursor_fetch_async, "uvloop", "published"),
+    "aiopg_dict": Driver(
+        "aiopg DictCursor, uvloop", _aiopg, partial(cursor_fetch_async, cursor_factory=DICT), "uvloop", "published"
+    ),
+    "pg8000": Driver("pg8000, threads", _pg8000, pg8000_fetch),
+    "adbc": Driver("ADBC to Arrow, threads", open_adbc, adbc_fetch),
 }

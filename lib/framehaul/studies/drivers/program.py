@@ -1,8 +1,7 @@
 """Run a Python driver once: `python -m framehaul.studies.drivers.program postgres|clickhouse NAME`.
 
-Request, answer and exit codes are those of `drivers/README.md`, with three differences. A request for ClickHouse has
-`server` in place of `dsn`. `checked` is a digest of the rows if the request asks for one. Each connection sends at
-least one query, however short the time is.
+Request, answer and exit codes are those of `drivers/README.md`, with two differences: `server` has the address, with
+the fields of a `PostgresServer` or `ClickHouseServer`, and each connection sends at least one query in any time.
 """
 
 from __future__ import annotations
@@ -10,48 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import hashlib
 import importlib
-import inspect
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from decimal import Decimal
 from typing import Any
 
-from framehaul.servers.address import ClickHouseServer
+from framehaul.servers import ClickHouseServer, PostgresServer, Server
 from framehaul.studies.drivers.shapes import Driver, Shape
+from framehaul.techniques.clients import awaited, entered
 
 type Answer = dict[str, Any]
 
 
-async def _awaited(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function, and await it if it is asynchronous."""
-    returned = function(*arguments)
-    return await returned if inspect.isawaitable(returned) else returned
-
-
-@asynccontextmanager
-async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[list[Any]]:
-    async with AsyncExitStack() as stack:
-        clients = []
-        for _ in range(count):
-            clients.append(await _awaited(driver.open, address))
-            stack.push_async_callback(_awaited, driver.close, clients[-1])
-        yield clients
-
-
-async def _drive(driver: Driver, address: Any, request: Answer) -> Answer:
+async def _drive(driver: Driver, server: Server, request: Answer) -> Answer:
     """Run one query for the check, then queries on all connections, one task or thread per connection."""
     shape = Shape(**request["shape"])
-    async with _connected(driver, address, 1) as [client]:
-        rows = _rows(await _awaited(driver.fetch, client, shape))
-        checked = digest(rows) if request.get("digest") else rows
-        del rows
-    async with _connected(driver, address, request["connections"]) as clients:
+    async with entered(driver.open(server)) as client:
+        fetched = await awaited(driver.fetch(client, shape))
+        rows = fetched if isinstance(fetched, list) else fetched.to_pylist()  # an Arrow table
+        checked = [_json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
+        del fetched, rows
+    async with AsyncExitStack() as stack:
+        connections = [entered(driver.open(server)) for _ in range(request["connections"])]
+        clients = [await stack.enter_async_context(connection) for connection in connections]
         if request["warmup_seconds"]:
             await _run_queries(driver, clients, shape, request["warmup_seconds"])
         figures = await _run_queries(driver, clients, shape, request["seconds"])
@@ -91,40 +76,30 @@ async def _run_queries(driver: Driver, clients: list[Any], shape: Shape, seconds
     return figures | {"queries": len(rows), "rows": sum(rows), "latencies_ns": latencies_ns}
 
 
-def _rows(returned: Any) -> list[Any]:
-    """Return the rows of a query in JSON's types."""
-    rows = returned if isinstance(returned, list) else returned.to_pylist()  # an Arrow table
-    return [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
-
-
-def json_value(value: Any) -> Any:
-    """Return a value in JSON's types: bytes in hexadecimal, decimals as text, times as text in UTC."""
+def _json_value(value: Any) -> Any:
+    """Return a value in JSON's types, as ClickHouse writes it; bytes are in hexadecimal, times in UTC."""
     match value:
         case bytes() | memoryview() | bytearray():
             return bytes(value).hex()
         case Decimal():
             return f"{value.normalize():f}"
         case dt.datetime():
-            return (value if value.tzinfo else value.replace(tzinfo=dt.UTC)).astimezone(dt.UTC).isoformat()
+            moment = value.astimezone(dt.UTC) if value.tzinfo else value
+            return f"{moment.replace(tzinfo=None).isoformat()}Z"
         case Mapping():
-            return {key: json_value(inner) for key, inner in value.items()}
+            return {key: _json_value(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [json_value(inner) for inner in value]
+            return [_json_value(inner) for inner in value]
         case _:
             return value
 
 
-def digest(rows: list[Any]) -> str:
-    """Return a SHA-256 digest of rows in their order."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
-
-
-def answered(driver: Driver, address: Any, request: Answer) -> Answer:
+def answered(driver: Driver, server: Any, request: Answer) -> Answer:
     """Run the driver under its event loop and return the answer; raises what the driver raises."""
     factory = importlib.import_module("uvloop").new_event_loop if driver.loop == "uvloop" else None
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_drive(driver, address, request))
+            return runner.run(_drive(driver, server, request))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
@@ -136,8 +111,8 @@ def main() -> None:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # some drivers print
             module = importlib.import_module(f"framehaul.studies.drivers.{database}")
-            address = request["dsn"] if database == "postgres" else ClickHouseServer(**request["server"])
-            answer = answered(module.DRIVERS[name], address, request)
+            server = (PostgresServer if database == "postgres" else ClickHouseServer)(**request["server"])
+            answer = answered(module.DRIVERS[name], server, request)
     except Exception as error:
         raise SystemExit(" ".join(f"{type(error).__name__}: {error}".split())) from error
     json.dump(answer, sys.stdout, allow_nan=False)

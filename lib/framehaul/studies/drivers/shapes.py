@@ -1,12 +1,9 @@
-"""Define a driver, and the queries that drivers run: shapes of PostgreSQL and tables of ClickHouse with their rows."""
+"""Define a driver, and the queries that drivers run: shapes of PostgreSQL, and tables of ClickHouse."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from operator import methodcaller
 from typing import Any, Literal
 
 type Row = tuple[Any, ...]
@@ -14,42 +11,37 @@ type Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Driver:
-    """The functions with which a Python driver connects, fetches and closes.
+    """A Python driver, as tables and charts name it, and the functions with which it connects and fetches.
 
-    `open` takes the server's address. `fetch` takes a connection and a shape, and returns fully decoded rows in a list
-    or an Arrow table. Both are coroutines if `loop` is an event loop. With `threads` each connection has a thread.
+    `open` takes the server and returns a context manager of either kind. `fetch` takes its connection and a shape, and
+    returns fully decoded rows in a list or an Arrow table. It is a coroutine if `loop` is an event loop. With `threads`
+    each connection has a thread. `origin` is `published` if the article has the driver.
     """
 
-    open: Callable[..., Any]
+    label: str
+    open: Callable[[Any], Any]
     fetch: Callable[..., Any]
     loop: Literal["threads", "asyncio", "uvloop"] = "threads"
-    close: Callable[[Any], Any] = methodcaller("close")
+    origin: Literal["published", "beyond"] = "beyond"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A query that programs receive; `count` is its number of rows if that is known in advance."""
+    """A query that programs receive."""
 
     name: str
     label: str
     sql: str
     arguments: tuple[Any, ...] = ()
-    count: int = 0
 
 
 BLOBS, ARRAYS = "framehaul_blobs", "framehaul_arrays"
 POSTGRES_TABLES = {
-    BLOBS: (
-        f"CREATE TABLE {BLOBS} (b bytea)",
-        f"INSERT INTO {BLOBS} SELECT convert_to(repeat('a', 1000), 'UTF8') FROM generate_series(1, 100)",
-    ),
-    ARRAYS: (
-        f"CREATE TABLE {ARRAYS} (a int[])",
-        f"INSERT INTO {ARRAYS} SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) "
-        "FROM generate_series(1, 100)",
-    ),
+    BLOBS: f"CREATE TABLE {BLOBS} AS SELECT convert_to(repeat('a', 1000), 'UTF8') AS b FROM generate_series(1, 100)",
+    ARRAYS: f"CREATE TABLE {ARRAYS} AS SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) AS a "
+    "FROM generate_series(1, 100)",
 }
-"""The statements that create and fill the tables of the shapes."""
+"""The statements that create the tables of the shapes."""
 
 # The queries of https://github.com/MagicStack/pgbench, the benchmark published with asyncpg, and its later versions.
 POSTGRES_SHAPES = (
@@ -70,13 +62,12 @@ PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
 
 @dataclass(frozen=True)
 class Generated:
-    """A table that ClickHouse generates; `row` returns the expected row for an id."""
+    """A table that ClickHouse generates."""
 
     name: str
     label: str
     columns: str
     select: str
-    row: Callable[[int], Row]
 
     @property
     def table(self) -> str:
@@ -85,23 +76,7 @@ class Generated:
 
     def shape(self, rows: int) -> Shape:
         """Return the query for the first `rows` rows, in order."""
-        sql = f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id"
-        return Shape(self.name, self.label, sql, count=rows)
-
-
-def _flat(number: int) -> Row:
-    prices = [Decimal((number + step) % 1000) / 100 for step in range(3)]
-    event = dt.datetime.fromtimestamp(1_734_160_800 + number, dt.UTC)
-    return number, event, ("evt", number % 65_535), prices
-
-
-def _texts(number: int) -> Row:
-    return number, *(f"v{at}-{number % 500}" for at in range(9))
-
-
-def _nested(number: int) -> Row:
-    tags = {"a": [number % 255], "b": [1, 2]}
-    return number, [[], [0], [0, 1]], tags, [number, None, 2 + number]
+        return Shape(self.name, self.label, f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id")
 
 
 # The first table is the published one of https://github.com/DarkStussy/aiochlite/tree/master/benchmarks. The others are
@@ -112,20 +87,17 @@ CLICKHOUSE_TABLES = (
         "id UInt64, event_time DateTime('UTC'), payload Tuple(String, UInt16), prices Array(Decimal(10, 2))",
         "number, toDateTime(1734160800 + number, 'UTC'), tuple('evt', toUInt16(number % 65535)), "
         "arrayMap(step -> toDecimal64((number + step) % 1000, 2) / 100, [0, 1, 2])",
-        _flat,
     ),
     Generated(
         "texts", "id and nine texts",
         "id UInt64, " + ", ".join(f"s{at} String" for at in range(9)),
         "number, " + ", ".join(f"concat('v{at}-', toString(number % 500))" for at in range(9)),
-        _texts,
     ),
     Generated(
         "nested", "nested arrays, map, NULLs",
         "id UInt64, nested Array(Array(UInt8)), tags Map(String, Array(UInt8)), opt Array(Nullable(UInt64))",
         "number, arrayMap(x -> range(x % 3), range(3)), map('a', [toUInt8(number % 255)], 'b', [1, 2]), "
         "arrayMap(x -> if(x % 2, NULL, toUInt64(x + number)), range(3))",
-        _nested,
     ),
 )  # fmt: skip
 PUBLISHED_TABLE = CLICKHOUSE_TABLES[0].name

@@ -1,35 +1,87 @@
-"""Measure every driver with every query once per round, in a separate process, after a check of its rows."""
+"""Measure every driver with every query once per round, in a separate process, after a check of its rows.
+
+The tables of notebooks are made by `with_means` and `judged`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from framehaul.bench import recording
+from framehaul.bench import ratios, recording
 from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.statistics import RATIO, never_wrong
 from framehaul.bench.store import Status
 from framehaul.bench.study import Study
-from framehaul.data.equality import Difference, other_shape, same
+from framehaul.data.equality import Difference, other_shape
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
-from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers import PostgresServer, Server
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.drivers import catalog, program, shapes
-from framehaul.studies.drivers.catalog import Contender
-from framehaul.studies.drivers.shapes import Shape
+from framehaul.studies.drivers import catalog, clickhouse, postgres, shapes
+from framehaul.studies.drivers.catalog import Command
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, Driver, Shape
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
 PERCENTILES = (50, 90, 99)
+JSON: dict[str, str | int] = {
+    "output_format_json_quote_64bit_integers": 0,
+    "output_format_json_quote_decimals": 1,
+    "date_time_output_format": "iso",
+}
+"""The settings with which ClickHouse writes values as the program of Python's drivers does."""
+MEAN = "geometric mean"
+LABELS = {shape.name: shape.label for shape in (*CLICKHOUSE_TABLES, *POSTGRES_SHAPES)}
+AVERAGED = [*shapes.PUBLISHED_SHAPES, *(table.name for table in CLICKHOUSE_TABLES)]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A driver, how it is used, and the command of its program; `origin` is `published` if the article has it."""
+
+    name: str
+    label: str
+    language: str
+    origin: str
+    command: Command
+
+
+def _python(database: str, name: str, driver: Driver) -> Contender:
+    command = [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
+    return Contender(name, driver.label, "Python", driver.origin, lambda _: command)
+
+
+def _other(language: str, name: str, label: str, origin: str = "published") -> Contender:
+    def command(settings: Settings) -> list[str]:
+        start = [catalog.go_program(settings)] if language == "Go" else ["node", catalog.node_program(settings)]
+        return [*map(str, start), name]
+
+    return Contender(f"{language.lower()}_{name}", label, language, origin, command)
+
+
+POSTGRES = [
+    *(_python("postgres", *each) for each in postgres.DRIVERS.items()),
+    _other("Go", "pgx", "Go pgx", "beyond"),
+    _other("Go", "pq", "Go lib/pq, all decoded", "beyond"),
+    _other("Go", "pq_undecoded", "Go lib/pq, arrays left as text"),
+    _other("Node", "pg", "Node pg"),
+    _other("Node", "pg_native", "Node pg-native"),
+]
+CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items()]
+ARRAYS_AS_TEXT = "go_pq_undecoded"
+"""The driver that returns arrays as the text that the server sent."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +113,18 @@ class Measurement:
 
 type Task = tuple[Contender, Shape, int]
 """A driver, its query, and the number of connections."""
-type Target = tuple[dict[str, Any], Callable[[Shape], list[list[Any]] | str]]
-"""The part of a request about a server that has the tables, and a function: the rows of a query, or their digest."""
+type Target = tuple[dict[str, Any], Callable[[Shape], list[list[Any]]]]
+"""The part of a request about a server that has the tables, and a function that returns the rows of a query."""
 
 
 @recording.study(POSTGRES_DRIVERS.notebook, Measurement)
 def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float) -> None:
     """Measure every PostgreSQL driver with every shape of query and return one row per pass; durations are seconds."""
     check(CONNECTIONS=(connections, 1))
-    tasks = [*product(catalog.POSTGRES, shapes.POSTGRES_SHAPES, [connections])]
+    tasks = [*product(POSTGRES, POSTGRES_SHAPES, [connections])]
     terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
     what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
-    about = {"what": what, "toolchains": catalog.versions()}
-    _run(POSTGRES_DRIVERS, tasks, Rounds(rounds, seed=seed), terms, about, lambda both: postgres_target(both.postgres))
+    _run(POSTGRES_DRIVERS, "postgres", tasks, Rounds(rounds, seed=seed), terms, what)
 
 
 @recording.study(CLICKHOUSE_CLIENTS.notebook, Measurement)
@@ -86,23 +137,22 @@ def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrenc
     check(ROWS=(rows, 1))
     tasks = [
         (contender, table.shape(max(1, rows // at_once)), at_once)
-        for contender in catalog.CLICKHOUSE
-        for table in shapes.CLICKHOUSE_TABLES
+        for contender in CLICKHOUSE
+        for table in CLICKHOUSE_TABLES
         for at_once in (concurrency if table.name == shapes.PUBLISHED_TABLE else concurrency[:1])
     ]
-    terms, about = {"rows": rows, "concurrency": concurrency}, {"what": f"{rows:,} rows, {rounds} passes"}
-    schedule = Rounds(rounds, warmup, seed)
-    _run(CLICKHOUSE_CLIENTS, tasks, schedule, terms, about, lambda both: clickhouse_target(both.clickhouse, rows))
+    terms, schedule = {"rows": rows, "concurrency": concurrency}, Rounds(rounds, warmup, seed)
+    _run(CLICKHOUSE_CLIENTS, "clickhouse", tasks, schedule, terms, f"{rows:,} rows, {rounds} passes")
 
 
-def _run(
-    study: Study, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], about: Mapping[str, Any],
-    target_of: Callable[[Servers], AbstractContextManager[Target]],
-) -> None:  # fmt: skip
-    """Measure the tasks and record every pass; `about` is added to the metadata of the run."""
-    with recording.with_servers(study, Measurement, rounds, **terms) as (run, both), target_of(both) as target:
+def _run(study: Study, database: str, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], what: str) -> None:
+    """Measure the tasks on a database and record every pass; `what` describes the run."""
+    with (
+        recording.with_servers(study, Measurement, rounds, **terms) as (run, both),
+        target_on(both.of(database), terms.get("rows", 0)) as target,
+    ):
         run.expect(len(tasks) * (rounds.warmup + rounds.passes))
-        run.metadata |= about
+        run.metadata |= {"what": what, "toolchains": catalog.versions() if database == "postgres" else {}}
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver, shape, connections = task
@@ -133,12 +183,9 @@ def measured(
     queries, rows, seconds, checked = (answer[name] for name in ("queries", "rows", "seconds", "checked"))
     if not queries:
         raise WrongResultError("it ran no query within the time")
-    if isinstance(expected, str):
-        each, wrong = shape.count, None if checked == expected else "other values than the server made"
-    else:
-        each, wrong = len(expected), difference(checked, expected, arrays_as_text=driver.arrays_as_text)
-    if rows != queries * each:
-        wrong = wrong or f"{rows} rows in {queries} queries of {each} each"
+    wrong = difference(checked, expected, arrays_as_text=driver.name == ARRAYS_AS_TEXT)
+    if rows != queries * len(expected):
+        wrong = wrong or f"{rows} rows in {queries} queries of {len(expected)} each"
     speeds = {"queries_per_s": queries / seconds, "rows_per_s": rows / seconds, "client_cpu_s": answer["cpu_seconds"]}
     times_ms = np.asarray(answer["latencies_ns"], dtype=np.float64) / 1e6
     latencies = {f"latency_p{at}_ms": float(np.percentile(times_ms, at)) for at in PERCENTILES}
@@ -147,53 +194,42 @@ def measured(
 
 
 @contextmanager
-def _created(tables: PostgresTables | ClickHouseTables, ddl: Mapping[str, tuple[str, str]]) -> Iterator[None]:
-    """Create and fill tables, and drop them at the end; raises ServerError for a table that is not framehaul's."""
-    try:
-        for name, (create, fill) in ddl.items():
-            tables.create_as(name, create)
-            tables.run(fill)
-        yield
-    finally:
-        with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
-            for name in ddl:
-                tables.drop_named(name)
+def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
+    """Create and fill the tables of the shapes, in ClickHouse with a number of rows, and drop them at the end.
 
+    The server returns the expected rows as JSON. Raises ServerError for a table that is not framehaul's.
+    """
+    tables: PostgresTables | ClickHouseTables
+    request: dict[str, Any] = {"server": asdict(server)}
+    if isinstance(server, PostgresServer):
+        tables, ddl = PostgresTables(server), shapes.POSTGRES_TABLES
+        request["dsn"] = server.dsn()  # for drivers of other languages
+    else:
+        tables, filled = ClickHouseTables(server), f"ENGINE = Memory COMMENT '{COMMENT}' AS SELECT"
+        ddl = {
+            each.table: f"CREATE TABLE {each.table} ({each.columns}) {filled} {each.select} FROM numbers({rows})"
+            for each in CLICKHOUSE_TABLES
+        }
 
-@contextmanager
-def postgres_target(server: PostgresServer) -> Iterator[Target]:
-    """Create the tables of the PostgreSQL shapes; the server returns the expected rows as JSON."""
-    tables = PostgresTables(server)
-
+    @cache
     def expected(shape: Shape) -> list[list[Any]]:
+        if isinstance(tables, ClickHouseTables):
+            lines = tables.run(f"{shape.sql} FORMAT JSONCompactEachRow", b"", **JSON).splitlines()
+            return [json.loads(line) for line in lines]
         sql = shape.sql
         for at, value in enumerate(shape.arguments, 1):
             sql = sql.replace(f"${at}", str(value).lower())
         answer = tables.run(f"SELECT coalesce(json_agg(q), '[]')::text FROM ({sql}) AS q")[0][0]
         return [list(row.values()) for row in json.loads(answer)]
 
-    with _created(tables, shapes.POSTGRES_TABLES):
-        yield {"dsn": server.dsn()}, expected
-
-
-@contextmanager
-def clickhouse_target(server: ClickHouseServer, rows: int) -> Iterator[Target]:
-    """Create the tables that ClickHouse generates; the digest of the expected rows is computed in Python."""
-    ddl = {
-        each.table: (
-            f"CREATE TABLE {each.table} ({each.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
-            f"INSERT INTO {each.table} SELECT {each.select} FROM numbers({rows})",
-        )
-        for each in shapes.CLICKHOUSE_TABLES
-    }
-
-    @cache
-    def expected(shape: Shape) -> str:
-        row = next(each.row for each in shapes.CLICKHOUSE_TABLES if each.name == shape.name)
-        return program.digest([program.json_value(row(at)) for at in range(shape.count)])
-
-    with _created(ClickHouseTables(server), ddl):
-        yield {"server": asdict(server), "digest": True}, expected
+    try:
+        for name, statement in ddl.items():
+            tables.create_as(name, statement)
+        yield request, expected
+    finally:
+        with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
+            for name in ddl:
+                tables.drop_named(name)
 
 
 def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
@@ -201,6 +237,8 @@ def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_a
 
     Raises ValueError or TypeError for rows of another form.
     """
+    if json.dumps(received) == json.dumps(expected):
+        return None
     if wrong := other_shape((), len(received), (), len(expected)):
         return wrong
     for at, (given, row) in enumerate(zip(received, expected, strict=True)):
@@ -213,14 +251,55 @@ def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_a
 def _equal(value: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
     if isinstance(wanted, list) and arrays_as_text:
         return bool(value == "{" + ",".join(map(str, wanted)) + "}")
-    if same(value, wanted) or not isinstance(wanted, str):
-        return same(value, wanted)
+    if not isinstance(wanted, str):
+        return json.dumps(value, sort_keys=True) == json.dumps(wanted, sort_keys=True)
     # The server's JSON quotes an oid, asyncpg returns a "char" as a byte, and bytes are in hexadecimal.
-    return value in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(value) is int and str(value) == wanted)
+    texts = wanted, wanted.encode().hex(), wanted.removeprefix("\\x")
+    return value in texts or (type(value) is int and str(value) == wanted)
 
 
 def patience(values: Mapping[str, Any]) -> int:
     """Return the additional timeout of the notebook's cells in seconds: every driver starts for every query."""
-    tests = len(catalog.POSTGRES) * len(shapes.POSTGRES_SHAPES) * int(values.get("rounds", 1))
+    tests = len(POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("rounds", 1))
     seconds = float(values.get("duration", 0)) + float(values.get("warmup_duration", 0))
     return 3 * round(tests * (seconds + 1))
+
+
+def with_means(passes: pl.DataFrame) -> pl.DataFrame:
+    """Return the passes with a column `query`, client CPU time, and the geometric mean as an additional query.
+
+    The mean is taken over the four published shapes of PostgreSQL, or over the tables of ClickHouse with the fewest
+    connections. A driver has a mean only in passes with all of these queries, and only if none of them ever failed.
+    """
+    least, cpu_us = pl.col("connections").min(), pl.col("client_cpu_s") * 1e6
+    place = pl.col("shape").replace_strict([*LABELS], range(len(LABELS)), return_dtype=pl.Int64)
+    several = pl.when(pl.col("connections") > least).then(pl.format(", {} at once", "connections"))
+    passes = passes.sort(place, "connections", maintain_order=True).with_columns(
+        query=pl.col("shape").replace_strict(LABELS, return_dtype=pl.String) + several.otherwise(pl.lit("")),
+        cpu_us_per_row=cpu_us / pl.col("rows"), cpu_us_per_query=cpu_us / pl.col("queries"),
+    )  # fmt: skip
+    averaged = passes.filter(pl.col("shape").is_in(AVERAGED), pl.col("connections") == least)
+    means = (
+        never_wrong(averaged, ["driver"])
+        .group_by("driver", "label", "language", "origin", "pass", "status", maintain_order=True)
+        .agg(pl.col("rows_per_s", "cpu_us_per_row").log().mean().exp(), pl.len().alias("averaged"))
+        .filter(pl.col("averaged") == averaged["shape"].n_unique())
+        .with_columns(query=pl.lit(MEAN))
+    )
+    both = pl.concat([means.drop("averaged"), passes], how="diagonal")
+    return both.with_columns(pl.col("query").cast(pl.Enum([MEAN, *passes["query"].unique(maintain_order=True)])))
+
+
+def judged(passes: pl.DataFrame, claims: pl.DataFrame) -> pl.DataFrame:
+    """Return claims with the measured ratio of rows/s, its interval, and in `today` whether each claim holds.
+
+    A claim is that in a `query` the driver `left` has at least `at_least` times the rows/s of the driver `right`.
+    Verdicts of one call are corrected for multiple comparisons, see `ratios.verdicts`.
+    """
+    measured = [
+        ratios.ratio(passes.filter(query=query, driver=left), passes.filter(query=query, driver=right))
+        for query, left, right in claims.select("query", "left", "right").iter_rows()
+    ]
+    compared = pl.DataFrame([one.values for one in measured], RATIO, orient="row")
+    today = ratios.verdicts([*zip(measured, claims["at_least"], strict=True)])
+    return claims.hstack(compared.with_columns(pl.Series("today", today)))

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+import textwrap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import psycopg
+import pyarrow as pa
 
 from framehaul import servers
-from framehaul.api.choice import MODES
+from framehaul.api.choice import MODES, named_techniques
 from framehaul.api.create import unmarked
 from framehaul.api.derive import Derived, derive
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.environment import server_versions
-from framehaul.bench.measure import PassOptions
+from framehaul.bench.measure import ExistingRows, PassOptions
 from framehaul.bench.race import Stage, leaders
 from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.errors import FrameError, ReferenceTableError, SettingsError
+from framehaul.errors import FrameError, ReferenceTableError, SettingsError, UnavailableError
+from framehaul.servers import Server
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import files, modes
-from framehaul.studies.own_data.snippet import callable_by_name, script
+from framehaul.studies.own_data import files
 from framehaul.studies.registry import OWN_DATA
-from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import DATABASES, Database, Direction
+from framehaul.studies.upsert.places import as_read
+from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques.registry import DATABASES, Database, Direction, named
+from framehaul.techniques.replacing import replacing
 from framehaul.techniques.upsert.rows import check_keys, target
 
 DIRECTIONS: tuple[tuple[Database, Direction], ...] = (
@@ -42,7 +49,14 @@ PATH = ["database", "direction", "contract", "frame"]
 """The columns within which techniques compete."""
 RECOMMENDED = 4
 """The number of techniques that are recommended for each path, the fastest first."""
-type MeasureStage = Callable[[Sequence[Technique], int, Rounds], None]
+APPEND, REPLACE, UPSERT = MODES
+THERE_ROWS = 1_000
+"""The maximum of rows that are in the table before a write that replaces them."""
+KEPT = 10
+"""One in ten rows of a frame is in the table before an upsert and stays unchanged."""
+DOES = {APPEND: "fills", REPLACE: "replaces all rows of", UPSERT: "adds rows to or changes, by its key", None: "reads"}
+VARIABLES = {"postgres": "DATABASE_URL", "clickhouse": "CLICKHOUSE_URL"}
+"""The usual variables with the address of a server."""
 EXAMPLE_ROWS = 2_000
 STEM_CHARACTERS = 40
 SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
@@ -57,7 +71,7 @@ class Frame:
     """The file's name, without its directory."""
     derived: Derived
     notes: tuple[str, ...]
-    mode: str = modes.APPEND
+    mode: str = APPEND
     """The fate of rows that are in the table before a write."""
 
     @property
@@ -80,7 +94,7 @@ class Frame:
         )  # fmt: skip
 
 
-def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND) -> Frame:
+def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = APPEND) -> Frame:
     """Read the first `rows` rows of a file, or all for 0, and derive a table from them.
 
     Without `data` it reads the file given to `make mine`, or else makes a small example. `key` and `sort` name columns,
@@ -100,7 +114,7 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
         name = path.name
     keys, order = (columns_named(*one, content.column_names) for one in (("KEY", key), ("SORT", sort)))
     derived = derive(content, table_name(name.partition(".")[0]), keys, order)
-    if mode == modes.UPSERT:
+    if mode == UPSERT:
         try:
             check_keys(pl.DataFrame(schema=derived.table.polars_schema), derived.table)
         except ValueError as error:
@@ -126,18 +140,62 @@ def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(columns))
 
 
+def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
+    """Return the techniques of one direction that compete in a mode; reads compete in every mode."""
+    moving = [one for one in techniques if one.origin != "everyday"]
+    writing = [one for one in moving if one.contract]
+    if mode == APPEND or not writing:
+        return [one for one in moving if one.contract is None or one.contract.kind == "append"]
+    if mode == UPSERT:
+        return upserts(writing[0].database)
+    replacements = list[Technique]()
+    for one in writing:
+        with contextlib.suppress(UnavailableError):  # its write is not one transaction
+            replacements += [] if one.origin == "baseline" else [replacing(one)]
+    return replacements
+
+
+def as_measured(row: Mapping[str, Any]) -> Technique:
+    """Return the technique of a row of results as it was measured in the mode of the row."""
+    technique = named(row["database"], row["direction"], row["technique"])
+    return replacing(technique) if row["contract"] == REPLACE else technique
+
+
+def parted(content: pa.Table, mode: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that are written, and the rows that an upsert finds and leaves unchanged."""
+    sent = content.num_rows - (content.num_rows // KEPT if mode == UPSERT else 0)
+    return content.slice(0, sent), content.slice(sent)
+
+
+def existing_rows(mode: str, sent: pa.Table, kept: pa.Table, table: Table, server: Server) -> ExistingRows | None:
+    """Return the rows that are in the table before a write; None for an empty table.
+
+    Before an upsert they have every second key that is sent, with the values of another row, and the `kept` rows.
+    """
+    if mode == APPEND:
+        return None
+    if mode == REPLACE:
+        # They are rows of the frame: one that is not removed is a row too many, or its key is an error.
+        return ExistingRows(sent.slice(0, THERE_ROWS))
+    known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
+    moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
+    changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
+    existing = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
+    expected = pa.concat_tables([sent, kept])
+    return ExistingRows(existing, expected, target, lambda technique, _: as_read(technique, server))
+
+
 @recording.study(OWN_DATA.notebook)
 def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> None:
     """Measure every technique with the frame and return one row per pass.
 
-    In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Passes are recorded in
-    results/own_data.csv. Raises FrameError when a server does not hold the frame, ValueError for an invalid parameter,
-    ServerError when a server cannot be started or reached, and ResultsError when results cannot be written.
+    In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Raises FrameError when a
+    server does not hold the frame, and the errors of `recording.with_servers`.
     """
     check(RACE=(race, 0))
-    (content, kept), table = modes.parted(frame.derived.content, frame.mode), frame.table
+    (content, kept), table = parted(frame.derived.content, frame.mode), frame.table
     rows, schedule = content.num_rows, Rounds(rounds, warmup, seed)
-    chosen = [modes.competing(techniques(*path), frame.mode) for path in DIRECTIONS]
+    chosen = [competing(techniques(*path), frame.mode) for path in DIRECTIONS]
     digest = hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
@@ -150,55 +208,53 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
         ClickHouseTables(both.clickhouse).drop_beside(table)
 
         def work(stop: threading.Event) -> None:
-            def measure_stage(some: Sequence[Technique], size: int, stage: Rounds) -> None:
+            for some, size, stage in _plan(chosen, this_run, rows, schedule, race=bool(race)):
                 log = this_run.technique_log(OWN_DATA.notebook, size, stop)
                 left = [one for one in some if not all(log.finished(one, at + 1) for at in range(stage.passes))]
                 if not left:
-                    return
+                    continue
                 server, moved = both.of(left[0].database), content.slice(0, size)
-                existing = modes.existing_rows(frame.mode, moved, kept, table, server)
+                existing = existing_rows(frame.mode, moved, kept, table, server)
                 this_run.expect(1 + len(left) * (stage.warmup + stage.passes))
                 try:
                     measure.run(left, server, table, moved, stage, log, PassOptions(existing=existing))
                 except (psycopg.Error, ReferenceTableError) as error:
                     raise FrameError(f"{DATABASES[left[0].database]} does not hold this frame: {error}") from error
 
-            if race:
-                _race(chosen, measure_stage, this_run, rows, schedule)
-            else:
-                for some in chosen:
-                    measure_stage(some, rows, schedule)
-
         interruptible(work)
         what = f"{rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
 
 
-def _race(
-    chosen: list[list[Technique]], measure_stage: MeasureStage, this_run: Recording, rows: int, schedule: Rounds
-) -> None:
-    """Measure every technique with a sample, the better half with more rows, and the leaders with the whole frame.
+def _plan(
+    chosen: list[list[Technique]], this_run: Recording, rows: int, schedule: Rounds, *, race: bool
+) -> Iterator[tuple[list[Technique], int, Rounds]]:
+    """Yield the techniques to measure next, their number of rows, and their rounds.
 
-    A first answer is printed after the first round of the leaders.
+    In a race, all techniques move a sample, the better half moves more rows, and the leaders move the whole frame. A
+    first answer is printed after the first round of the leaders.
     """
+    if not race:
+        for some in chosen:
+            yield some, rows, schedule
+        return
     sample, part = (
         min(rows, max(least, min(most, rows // share))) for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
     )
-    once = replace(schedule, passes=1, warmup=0)
-    left = chosen
+    once, left = replace(schedule, passes=1, warmup=0), chosen
     for stage in (Stage(sample, replace(schedule, passes=1), reach=2, share=1 / 2), Stage(part, once, share=1 / 4)):
         staying = list[list[Technique]]()
         for some in left:
-            measure_stage(some, stage.rows, stage.rounds)
+            yield some, stage.rows, stage.rounds
             # Techniques that do not give back the dtypes are no answer.
             exact = this_run.so_far().filter((pl.col("dtypes") == store.EXACT) | pl.col("dtypes").is_null())
             staying.append(leaders(some, exact, stage))
         left = staying
     for some in left:
-        measure_stage(some, rows, once)
+        yield some, rows, once
     this_run.say(f"First answer:\n\n{first_answer(this_run.so_far())}\n")
     for some in left:
-        measure_stage(some, rows, replace(schedule, warmup=0))
+        yield some, rows, replace(schedule, warmup=0)
 
 
 def recommended(passes: pl.DataFrame) -> pl.DataFrame:
@@ -212,11 +268,9 @@ def recommended(passes: pl.DataFrame) -> pl.DataFrame:
     whole = whole.filter(pl.col("passes") == pl.col("passes").max().over(PATH))
     best = statistics.ranked(whole, PATH).group_by(PATH, maintain_order=True).head(RECOMMENDED)
     best = best.sort(PATH, descending=[True, True, False, True], maintain_order=True)
-    contracts = [modes.as_measured(row).contract for row in best.iter_rows(named=True)]
-    return best.with_columns(
-        others_see=pl.Series([one and one.others_see for one in contracts], dtype=pl.String),
-        after_failure=pl.Series([one and one.after_failure for one in contracts], dtype=pl.String),
-    )
+    contracts = [as_measured(row).contract for row in best.iter_rows(named=True)]
+    terms = [(one.others_see, one.after_failure) if one else (None, None) for one in contracts]
+    return best.hstack(pl.DataFrame(terms, dict.fromkeys(("others_see", "after_failure"), pl.String), orient="row"))
 
 
 def first_answer(passes: pl.DataFrame) -> str:
@@ -227,6 +281,40 @@ def first_answer(passes: pl.DataFrame) -> str:
         f"{row['technique']}, {row['rows_per_s']:,.0f} rows/s"
         for row in fastest.iter_rows(named=True)
     )
+
+
+def callable_by_name(row: Mapping[str, Any]) -> bool:
+    """Return whether `framehaul.write` takes the technique of a row by its name; a read's row has no contract."""
+    return row["contract"] in MODES and row["technique"] in named_techniques(row["database"], row["contract"])
+
+
+def script(row: Mapping[str, Any], table: Table, ddl: str) -> str:
+    """Return a script for a recommended technique: a write calls it by name, a read leaves the choice to framehaul.
+
+    Its docstring says what was measured, how to run the script, and which table it needs.
+    """
+    variable, frame, writes = VARIABLES[row["database"]], row["frame"], row["direction"] == "write"
+    address, name = f'os.environ["{variable}"]', getattr(table, f"{row['database']}_name")
+    text = (
+        f"{row['label']}.\n\n{row['technique']} was measured at {row['rows_per_s']:,.0f} rows/s.\n\n"
+        f"    python this_file.py{' data.parquet' * writes}\n\n{variable} is the address of the server. "
+        f"The table that it {DOES[row['contract']]}:\n\n{textwrap.indent(ddl, '    ')}"
+    )
+    heading = f'r"""{text.replace('"""', '" " "')}\n"""\n\nimport os\n'
+    if not writes:
+        call = f'framehaul.read({address}, {f"SELECT * FROM {name}"!r}, frame="{frame}")'
+        return f"{heading}\nimport framehaul\n\nframe = {call}\nprint(frame)\n"
+    by_name = f', technique="{row["technique"]}"' if callable_by_name(row) else ""
+    return f"""{heading}import sys
+
+import framehaul
+from framehaul.data.frames import to_{frame}
+from framehaul.studies.own_data import open_frame
+
+mine = open_frame(sys.argv[1], key={", ".join(table.key)!r}, sort={", ".join(table.sort or ())!r})
+frame = to_{frame}(mine.derived.content, mine.table)
+framehaul.write(frame, {address}, {name!r}, mode="{row["contract"]}"{by_name})
+"""
 
 
 def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
@@ -242,9 +330,9 @@ def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
     for _, path in recommended.group_by(PATH, maintain_order=True):
         rows = path.to_dicts()
         row = next(filter(callable_by_name, rows), rows[0])
-        made = target(modes.as_measured(row), frame.table)
+        made = target(as_measured(row), frame.table)
         ddl = made.postgres_ddl if row["database"] == "postgres" else unmarked(made.clickhouse_ddl)
-        kind = "" if row["contract"] in (modes.APPEND, None) else f"_{row['contract']}"
+        kind = "" if row["contract"] in (APPEND, None) else f"_{row['contract']}"
         file = f"{row['database']}_{row['direction']}_{row['frame']}{kind}.py"
         scripts[file] = script(row, frame.table, ddl)
         (directory / file).write_text(scripts[file], "utf8")

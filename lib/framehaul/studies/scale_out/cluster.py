@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from framehaul.errors import SettingsError, UnavailableError
@@ -25,13 +26,13 @@ SAME_VERSIONS = ("framehaul", "polars", "pyarrow")
 WORKER_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "ARROW_NUM_THREADS": "1"}
 
 
+@dataclass
 class Cluster:
     """The workers; when a worker dies during a call, another worker repeats the call."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.stop = threading.Event()
-        """When set, `map` raises KeyboardInterrupt after the next item."""
+    client: Client
+    stop: threading.Event = field(default_factory=threading.Event)
+    """When set, `map` raises KeyboardInterrupt after the next item."""
 
     @property
     def addresses(self) -> list[str]:

@@ -27,10 +27,8 @@ from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import moves
-from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
 from framehaul.studies.scale_out.cluster import Cluster, opened
-from framehaul.studies.scale_out.partitions import Partition, frame_of, make
-from framehaul.studies.scale_out.postgres import PostgresTarget
+from framehaul.studies.scale_out.moves import ClickHouseTarget, Partition, PostgresTarget, frame_of, make
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
@@ -109,8 +107,7 @@ def move(directory: Path, task: Task, both: Servers, cluster: Cluster, sets: dic
 def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
     """Write partitions of a table and read them back, and return one row per task and pass.
 
-    Raises ValueError for a parameter out of range, SettingsError when the scheduler cannot be used, ServerError when a
-    server does not start, ResultsError when results cannot be written.
+    Raises SettingsError when the scheduler cannot be used.
     """
     check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)

@@ -54,8 +54,6 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
 
     Below ten thousand rows a move's memory is not measurable: where a tenth is less, moves are made at one size. Sizes
     up to a tenth always have a warm-up, which compiles loops and counts wire bytes.
-
-    Raises the errors of `transfers.study.run`.
     """
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)

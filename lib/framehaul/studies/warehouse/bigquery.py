@@ -25,7 +25,7 @@ from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
 from framehaul.studies.buildings import SCHEMA, TABLE
-from framehaul.studies.warehouse.warehouses import PARQUET, Target
+from framehaul.studies.warehouse.study import PARQUET, Target
 
 TYPES = {ColumnType.INT32: "INTEGER", ColumnType.DATE: "DATE", ColumnType.TEXT: "STRING"}
 FIELDS = [bigquery.SchemaField(column.name, TYPES[column.type]) for column in TABLE.columns]
@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 }
 # With this null marker a STRING is NULL only if the field is empty and not quoted:
 # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
-CSV_OPTIONS = OPTIONS | {"encoding": bigquery.Encoding.UTF_8, "null_marker": "", "allow_quoted_newlines": True}
+CSV_OPTIONS = OPTIONS | {"null_marker": "", "allow_quoted_newlines": True}
 CONFIGS = {
     PARQUET: bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.PARQUET, **OPTIONS),
     ".gz": bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.CSV, **CSV_OPTIONS),
@@ -72,7 +72,16 @@ def opened(settings: Settings) -> Iterator[Target]:
     options = {"api_endpoint": endpoint} if endpoint else None
     # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
     with contextlib.closing(bigquery.Client(project, credentials, client_options=options)) as client:
-        table = _new_table(client, bigquery.DatasetReference(project, settings.bigquery_dataset))
+        dataset = bigquery.DatasetReference(project, settings.bigquery_dataset)
+        table = bigquery.Table(bigquery.TableReference(dataset, f"{TABLE.name}_{secrets.token_hex(8)}"), FIELDS)
+        table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
+        try:
+            client.get_dataset(dataset, retry=ONCE, timeout=ANSWER_SECONDS)
+            # When an answer is lost, the client repeats the request, and the table exists already.
+            client.create_table(table, exists_ok=True)
+        except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
+            where = f"data set {dataset.dataset_id} of the project {project}"
+            raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
 
         def load_one(file: Path) -> None:
             """Load a file by one job, which loads all of its rows or none."""
@@ -95,18 +104,3 @@ def opened(settings: Settings) -> Iterator[Target]:
             yield Target(load, content)
         finally:
             client.delete_table(table, not_found_ok=True)
-
-
-def _new_table(client: bigquery.Client, dataset: bigquery.DatasetReference) -> bigquery.TableReference:
-    """Create an empty table; raises UnavailableError if the data set does not exist or is not writable."""
-    reference = bigquery.TableReference(dataset, f"{TABLE.name}_{secrets.token_hex(8)}")
-    table = bigquery.Table(reference, FIELDS)
-    table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + LIFETIME
-    try:
-        client.get_dataset(dataset, retry=ONCE, timeout=ANSWER_SECONDS)
-        # When an answer is lost, the client repeats the request, and the table exists already.
-        client.create_table(table, exists_ok=True)
-    except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
-        where = f"data set {dataset.dataset_id} of the project {dataset.project}"
-        raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
-    return reference

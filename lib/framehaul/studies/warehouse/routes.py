@@ -76,6 +76,21 @@ def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: in
         yield member.result()
 
 
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Raise UnavailableError when ClickHouse cannot reach PostgreSQL, as from another network."""
+    try:
+        yield
+    except (clients.QueryError, ServerError) as error:
+        if "POSTGRESQL_CONNECTION_FAILURE" not in str(error):
+            raise
+        raise UnavailableError(
+            "ClickHouse cannot reach PostgreSQL at the address that this machine uses; give FRAMEHAUL_POSTGRES_DSN a "
+            "host that both can reach"
+        ) from None
+
+
+@_reachable()
 def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> None:
     """Copy the table to ClickHouse through its PostgreSQL engine, then dump parts of the copy in several queries.
 
@@ -83,28 +98,27 @@ def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> N
     differ between dumps, and rows would be missing or duplicated.
     """
     tables, copy = ClickHouseTables(servers.clickhouse), f"{TABLE.name}_copy"
-    with _reachable():
-        try:
-            # The types are those of the PostgreSQL engine: with Date, as published, dates before 1970 would change.
-            source = f"SELECT * FROM {remote(servers.postgres)}"
-            tables.create_as(copy, f"CREATE TABLE {copy} ENGINE = Log COMMENT '{COMMENT}' AS {source}")
-            rows = int(tables.run(f"SELECT count() FROM {copy}"))
-            size = -(-rows // parallel) or 1
+    try:
+        # The types are those of the PostgreSQL engine: with Date, as published, dates before 1970 would change.
+        source = f"SELECT * FROM {remote(servers.postgres)}"
+        tables.create_as(copy, f"CREATE TABLE {copy} ENGINE = Log COMMENT '{COMMENT}' AS {source}")
+        rows = int(tables.run(f"SELECT count() FROM {copy}"))
+        size = -(-rows // parallel) or 1
 
-            def dump_part(start: int) -> None:
-                query = f"SELECT * FROM {copy} LIMIT {size} OFFSET {start} SETTINGS max_threads = 1"
-                dump(servers.clickhouse, query, directory / f"part{start // size:04}.parquet")
+        def dump_part(start: int) -> None:
+            query = f"SELECT * FROM {copy} LIMIT {size} OFFSET {start} SETTINGS max_threads = 1"
+            dump(servers.clickhouse, query, directory / f"part{start // size:04}.parquet")
 
-            with ThreadPoolExecutor(parallel) as pool:
-                list(pool.map(dump_part, range(0, rows, size)))
-        finally:
-            tables.drop_named(copy)
+        with ThreadPoolExecutor(parallel) as pool:
+            list(pool.map(dump_part, range(0, rows, size)))
+    finally:
+        tables.drop_named(copy)
 
 
+@_reachable()
 def clickhouse_direct(servers: Servers, directory: Path, _: int) -> None:
     """Read the table through ClickHouse's PostgreSQL engine as Parquet, in one stream without a copy."""
-    with _reachable():
-        dump(servers.clickhouse, f"SELECT * FROM {remote(servers.postgres)}", directory / "part0000.parquet")
+    dump(servers.clickhouse, f"SELECT * FROM {remote(servers.postgres)}", directory / "part0000.parquet")
 
 
 def remote(server: PostgresServer) -> str:
@@ -123,20 +137,6 @@ def dump(server: ClickHouseServer, query: str, file: Path) -> None:
     ):
         while piece := response.read(READ_BYTES):
             target.write(piece)
-
-
-@contextmanager
-def _reachable() -> Iterator[None]:
-    """Raise UnavailableError when ClickHouse cannot reach PostgreSQL, as from another network."""
-    try:
-        yield
-    except (clients.QueryError, ServerError) as error:
-        if "POSTGRESQL_CONNECTION_FAILURE" not in str(error):
-            raise
-        raise UnavailableError(
-            "ClickHouse cannot reach PostgreSQL at the address that this machine uses; give FRAMEHAUL_POSTGRES_DSN a "
-            "host that both can reach"
-        ) from None
 
 
 def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:

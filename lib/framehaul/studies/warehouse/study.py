@@ -1,47 +1,134 @@
-"""Measure every route from a PostgreSQL table through files into every warehouse, stage by stage."""
+"""Measure every route from a PostgreSQL table through files into every warehouse, stage by stage.
+
+The warehouses here are a DuckDB file and ClickHouse; `bigquery` has BigQuery.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
 
 from framehaul.bench import recording
 from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
+from framehaul.bench.study import imported
 from framehaul.servers import Servers
-from framehaul.servers.tables import PostgresTables
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies import buildings
-from framehaul.studies.buildings import TABLE
+from framehaul.studies.buildings import DUCKDB_TYPES, SCHEMA, TABLE
 from framehaul.studies.registry import WAREHOUSE
-from framehaul.studies.warehouse.routes import ROUTES, Route
-from framehaul.studies.warehouse.warehouses import Target, opened_clickhouse, opened_duckdb
+from framehaul.studies.warehouse.routes import READ_BYTES, ROUTES, Route
+from framehaul.techniques.clients import connected_duckdb, open_http_client
 
-type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
-"""Opens a warehouse with an empty table, which is dropped at the end; raises UnavailableError without the warehouse."""
+PARQUET = ".parquet"
+
+# A field is NULL when it is empty and not quoted. The dialect is given, because auto_detect would take line breaks in
+# texts for ends of lines: https://duckdb.org/docs/stable/data/csv/overview
+DUCKDB_CSV = """auto_detect = false, header = false, compression = 'gzip', delim = ',', quote = '"', escape = '"',
+    nullstr = '', allow_quoted_nulls = false, comment = '', new_line = '\\n'"""
+
+# By default missing columns become NULL, unquoted text is trimmed, \N is NULL, and a row of column names is skipped as
+# a header: https://clickhouse.com/docs/operations/settings/formats
+CLICKHOUSE_SETTINGS: dict[str, str | int] = {
+    "async_insert": 0,
+    "input_format_parquet_allow_missing_columns": 0,
+    "input_format_csv_trim_whitespaces": 0,
+    "format_csv_null_representation": "",
+    "input_format_csv_detect_header": 0,
+}
+
+
+class Target(NamedTuple):
+    """The table of buildings in an open warehouse, empty at first."""
+
+    load: Callable[[Sequence[Path], int], None]
+    """Loads every row of the files exactly once, and commits; the number is the most files at a time.
+
+    The files are all gzip CSV or all Parquet. Raises the warehouse's error for a file that cannot be loaded; the table
+    may then hold some of the rows.
+    """
+    content: Callable[[], pa.Table]
+    """Returns the whole table, with the columns of SCHEMA and the rows in any order."""
+
+
+@contextmanager
+def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[Target]:
+    """Open a DuckDB file in a temporary directory, which is deleted at the end of the block."""
+    with (
+        tempfile.TemporaryDirectory(prefix="framehaul-duckdb-") as directory,
+        connected_duckdb(Path(directory) / "warehouse.duckdb") as connection,
+    ):
+        # Without an order of rows, threads do not wait for each other.
+        # https://duckdb.org/docs/stable/guides/performance/how_to_tune_workloads
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute(TABLE.postgres_ddl)
+
+        def load(files: Sequence[Path], parallel: int) -> None:
+            """Load all files or none; gzip CSV is read with one thread per file."""
+            csv = f"read_csv($1, columns = {DUCKDB_TYPES}, {DUCKDB_CSV})"
+            source = "read_parquet($1)" if files[0].suffix == PARQUET else csv
+            statement = f"INSERT INTO {TABLE.postgres_name} SELECT {TABLE.postgres_columns} FROM {source}"
+            connection.execute(f"SET threads = {parallel:d}")
+            connection.execute(statement, [list(map(str, files))])
+
+        def content() -> pa.Table:
+            return connection.execute(f"SELECT * FROM {TABLE.postgres_name}").to_arrow_table().cast(SCHEMA)
+
+        yield Target(load, content)
+
+
+@contextmanager
+def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]:
+    """Create a MergeTree table on the server of the other studies, and drop it at the end of the block."""
+    server, tables = servers.clickhouse, ClickHouseTables(servers.clickhouse)
+
+    def insert(file: Path) -> None:
+        """Send a file as one INSERT over its own connection."""
+        parquet = file.suffix == PARQUET
+        encoding, kind = {} if parquet else {"Content-Encoding": "gzip"}, "Parquet" if parquet else "CSV"
+        statement = f"INSERT INTO {TABLE.clickhouse_name} ({TABLE.clickhouse_columns}) FORMAT {kind}"
+        with open_http_client(server) as plain, file.open("rb") as source:
+            connection = replace(plain, headers=plain.headers | encoding)
+            body = iter(lambda: source.read(READ_BYTES), b"")
+            connection.post(statement, body=body, settings=CLICKHOUSE_SETTINGS).read()
+
+    def load(files: Sequence[Path], parallel: int) -> None:
+        with ThreadPoolExecutor(parallel) as pool:
+            list(pool.map(insert, files))
+
+    def content() -> pa.Table:
+        return tables.content(TABLE).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(SCHEMA)
+
+    tables.create(TABLE)
+    try:
+        yield Target(load, content)
+    finally:
+        tables.drop(TABLE)
 
 
 def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
     """Open BigQuery, and import Google's client only now, because that takes seconds."""
-    from framehaul.studies.warehouse import bigquery
+    target: AbstractContextManager[Target] = imported("framehaul.studies.warehouse.bigquery:opened")(settings)
+    return target
 
-    return bigquery.opened(settings)
 
-
+type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
+"""Opens a warehouse with an empty table, which is dropped at the end; raises UnavailableError without the warehouse."""
 WAREHOUSES: dict[str, Opened] = {"duckdb": opened_duckdb, "clickhouse": opened_clickhouse, "bigquery": opened_bigquery}
 """The warehouses by their names in results."""
-
 type Task = tuple[Route, str]
 
 
@@ -94,15 +181,12 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
         def name(task: Task) -> str:
             return f"{task[0].name} to {task[1]}"
 
-        def work(stop: threading.Event) -> None:
-            try:
-                tables.create(TABLE)
-                tables.load(TABLE, content)
-                this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory)
-            finally:
-                tables.drop(TABLE)
-
-        interruptible(work)
+        try:
+            tables.create(TABLE)
+            tables.load(TABLE, content)
+            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory))
+        finally:
+            tables.drop(TABLE)
 
 
 def moved(
@@ -124,14 +208,8 @@ def moved(
             target.load(files, parallel)
             loaded = time.perf_counter()
             wrong, _, _ = buildings.difference(target.content(), sent)
-        figures = {
-            "files": len(files),
-            "file_bytes": sum(file.stat().st_size for file in files),
-            "files_s": made - start,
-            "load_s": loaded - made,
-            "seconds": loaded - start,
-            "rows_per_s": sent.num_rows / (loaded - start),
-        }
-        return right(figures, wrong)
+        sizes = {"files": len(files), "file_bytes": sum(file.stat().st_size for file in files)}
+        times = {"files_s": made - start, "load_s": loaded - made, "seconds": loaded - start}
+        return right(sizes | times | {"rows_per_s": sent.num_rows / (loaded - start)}, wrong)
     finally:
         shutil.rmtree(directory)
