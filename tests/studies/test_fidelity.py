@@ -23,9 +23,8 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.fidelity import trial, types
 from framehaul.studies.fidelity.cases import CASES, KEY, Case
-from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED, why
 from framehaul.studies.fidelity.places import NO_ENCODING, hostile_session, without_encoding
-from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, difference_of, run_cells
+from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, LOSSES, UNEXPLAINED, Cell, difference_of, run_cells, why
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import named

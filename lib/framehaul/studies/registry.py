@@ -60,9 +60,9 @@ SCALING = _study(
 )
 ABLATIONS = _study("07_ablations", only_reads=True)
 
-FIDELITY = _study("08_fidelity", TRIED, patience="framehaul.studies.fidelity.study:patience", untimed=True)
+FIDELITY = _study("08_fidelity", TRIED, patience="framehaul.studies.fidelity.trial:patience", untimed=True)
 HOLD = Parameter("hold", 3, "seconds of load at the end of the faults study", least=1, smoke=1, reference=20)
-FAULTS_STUDY = _study("09_faults", TRIED, HOLD, patience="framehaul.studies.faults.study:patience", untimed=True)
+FAULTS_STUDY = _study("09_faults", TRIED, HOLD, patience="framehaul.studies.faults.trial:patience", untimed=True)
 
 LOAD = (
     Parameter("connections", 4, "concurrent connections", least=1, smoke=2),

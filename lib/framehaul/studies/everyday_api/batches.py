@@ -110,6 +110,7 @@ class BatchedCall(NamedTuple):
         return "clickhouse" if self.client.startswith("clickhouse") else "postgres"
 
 
+CONNECT = "clickhouse-connect"
 PANDAS, POLARS, CURSOR = "pandas.read_sql(chunksize=)", "polars.read_database(iter_batches=True)", "stream_results=True"
 CALLS = (
     BatchedCall("pandas_chunksize", "sqlalchemy", PANDAS, pandas_chunks),
@@ -118,10 +119,8 @@ CALLS = (
     BatchedCall("polars_iter_batches_streamed", "sqlalchemy", f"{POLARS}, {CURSOR}", polars_batches_streamed),
     BatchedCall("polars_iter_batches_adbc", "adbc", f"{POLARS}, ADBC", polars_batches),
     BatchedCall("psycopg_cursor", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor),
-    BatchedCall("connect_df_stream", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream),
-    BatchedCall(
-        "connect_arrow_stream", "clickhouse_connect", "clickhouse-connect query_arrow_stream", connect_arrow_stream
-    ),
+    BatchedCall("connect_df_stream", "clickhouse_connect", f"{CONNECT} query_df_stream", connect_stream),
+    BatchedCall("connect_arrow_stream", "clickhouse_connect", f"{CONNECT} query_arrow_stream", connect_arrow_stream),
     BatchedCall("driver_execute_iter", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator),
 )
 

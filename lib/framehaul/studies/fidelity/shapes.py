@@ -140,20 +140,22 @@ def _columns_of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_product([["of"], list(frame.columns)]), axis="columns")
 
 
-NESTED_COLUMNS = (
-    Column("numbers", ColumnType.LIST),
-    Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)),
-    Column("place", ColumnType.STRUCT),
-    Column("pairs", ColumnType.MAP),
-    Column("deep", ColumnType.NESTED_LIST),
-)
-"""The columns of the table for `NESTED_SHAPES`."""
+NESTED: dict[Column, list[Any]] = {
+    Column("numbers", ColumnType.LIST): [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
+    Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)): [
+        ["a", None], ['{"'], [], [""], ["b", "a"],
+    ],
+    Column("place", ColumnType.STRUCT): [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])],
+    Column("pairs", ColumnType.MAP): [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]],
+    Column("deep", ColumnType.NESTED_LIST): [[[1], []], [], [[None]], [[7, 8]], [[], []]],
+}  # fmt: skip
+"""The nested columns of the table for `NESTED_SHAPES`, with their values."""
 
 
 def _nested_backed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the nested columns as `ArrowDtype`, in two chunks."""
     backed = {}
-    for column in NESTED_COLUMNS:
+    for column in NESTED:
         values = frame[column.name].tolist()
         chunks = pa.chunked_array([pa.array(part, column.types.arrow) for part in (values[:2], values[2:])])
         backed[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(chunks), frame.index)
@@ -332,7 +334,7 @@ def _arrow_uuid_lists(values: Iterable[Iterable[str | None]]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, _arrow_uuids(chain.from_iterable(lists)))
 
 
-UUID_LISTS: Mapping[str, Shape] = _from_arrow(_arrow_uuid_lists)
-UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids) | {
+UUID_LISTS: dict[str, Mapping[str, Shape]] = {"lists of UUIDs of Arrow": _from_arrow(_arrow_uuid_lists)}
+UUIDS: dict[str, Mapping[str, Shape]] = {"UUIDs of Arrow": _from_arrow(_arrow_uuids) | {
     "batches": lambda content: in_batches(_with_column(content, "value", _arrow_uuids(content["value"].to_pylist())))
-}
+}}  # fmt: skip

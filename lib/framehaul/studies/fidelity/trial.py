@@ -1,14 +1,15 @@
-"""Try every technique with every case on real servers."""
+"""Run the fidelity study: try every technique with every case on real servers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,15 @@ import pandas as pd
 import polars as pl
 import psycopg
 
+from framehaul import servers
+from framehaul.bench import recording, store
+from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
 from framehaul.bench.passes import describe
 from framehaul.bench.recording import which
+from framehaul.bench.rounds import interruptible
 from framehaul.bench.store import EXACT
-from framehaul.bench.trials import Trials, Tried
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, UnavailableError
@@ -32,14 +37,16 @@ from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
-from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import hostile_session, without_encoding
+from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database
 
 type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
 
+CELLS_PER_S = 4
+"""The minimum speed of the study on a busy machine; an idle machine tries fifty cells per second."""
 PATIENCE_SECONDS = 6.0
 """A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
@@ -47,6 +54,13 @@ FEW_BYTES = {("read", "stream_from_postgres"): [32]}
 """Arguments with which a small table comes in several record batches."""
 CLOSING_SECONDS = 5.0
 """A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""
+ACCEPTED = ("struct: a field more", "frame: a column missing", "frame: a nullable column missing")
+"""Cases that `framehaul.write` accepts by its contract: jsonb names no fields, and an INSERT may leave columns out."""
+UNEXPLAINED = "not explained yet"
+# Tab-separated without quoting, because the patterns contain quotes and backslashes.
+LOSSES = [line.split("\t") for line in Path(__file__).with_name("losses.tsv").read_text("utf8").splitlines()[1:]]
+"""All known losses: the patterns of technique (`database direction name`), case, session and detail, then the reason
+with its remedy. A loss that is not in the table needs an investigation."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,33 @@ class Cell(Tried):
     why: str = ""
 
 
-ACCEPTED = ("struct: a field more", "frame: a column missing", "frame: a nullable column missing")
-"""Cases that `framehaul.write` accepts by its contract: jsonb names no fields, and an INSERT may leave columns out."""
+@recording.study(FIDELITY.notebook, read=store.read_cells)
+def run(*, tried: str = "all") -> None:
+    """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
+
+    Raises ValueError for an unknown choice, ServerError when a server cannot be started, and ResultsError when the file
+    cannot be written.
+    """
+    chosen = chosen_techniques(tried)
+    with (
+        trials(FIDELITY.notebook, FIDELITY.results, Cell, "cell", chosen) as (this_run, cells),
+        servers.running(this_run.settings) as both,
+    ):
+        this_run.expect(expected(chosen))
+        this_run.metadata |= {"servers": both.mode, "server": server_versions(both)}
+        interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
+        this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
+        cells.unavailable |= cells.left_out
+
+
+def patience(values: Mapping[str, Any]) -> int:
+    """Return the additional timeout of the notebook's cells in seconds."""
+    return expected(chosen_techniques(values.get("tried", "all"))) // CELLS_PER_S
+
+
+def expected(chosen: list[Technique]) -> int:
+    """Return the largest possible number of cells."""
+    return sum(1 + case.hostile for one in chosen for case in CASES if applies(one, case))
 
 
 def applies(technique: Technique, case: Case) -> bool:
@@ -83,11 +122,6 @@ def _holds(case: Case, kind: str) -> bool:
     return kind == "batches" or bool(case.shapes) or difference_of(case, case.frame(kind)) is None
 
 
-def expected(chosen: list[Technique]) -> int:
-    """Return the largest possible number of cells."""
-    return sum(1 + case.hostile for one in chosen for case in CASES if applies(one, case))
-
-
 def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
@@ -100,11 +134,17 @@ def run_cells(
     stop = stop or threading.Event()
 
     def try_all(database: Database) -> None:
-        techniques = [technique for technique in chosen if technique.database == database]
+        # Reads come first, because writes replace the tables.
+        techniques = sorted((one for one in chosen if one.database == database), key=lambda one: one.direction)
         directions = {technique.direction for technique in techniques}
         some = [case for case in cases if directions & {*case.directions} and database in case.databases]
         try:
-            asyncio.run(_try_all(both.of(database), techniques, some, trials, stop))
+            with ExitStack() as stack:
+                places = [*_places(stack, database, both.of(database), some, trials)]
+                if "read" in directions:
+                    _load(places, database)
+                for technique in techniques:
+                    asyncio.run(_try(technique, places, trials, stop))
         except BaseException:
             stop.set()  # ends the trials on the other server
             raise
@@ -137,20 +177,6 @@ class _Place:
     cases: list[Case]
 
 
-async def _try_all(
-    server: Server, techniques: list[Technique], cases: list[Case], trials: Trials[Cell], stop: threading.Event
-) -> None:
-    """Try all techniques of one database with all cases; reads come first, because writes replace the tables."""
-    database = techniques[0].database
-    with ExitStack() as stack:
-        places = list(_places(stack, database, server, cases, trials))
-        for place in places:
-            if place.session == DEFAULT and "read" in {technique.direction for technique in techniques}:
-                _load(place, database)  # the hostile session reads the same tables
-        for technique in sorted(techniques, key=lambda one: one.direction):
-            await _try(technique, places, trials, stop)
-
-
 def _places(
     stack: ExitStack, database: Database, server: Server, cases: list[Case], trials: Trials[Cell]
 ) -> Iterator[_Place]:
@@ -161,7 +187,8 @@ def _places(
     hostile = [case for case in ordinary if case.hostile]
     default = _Place(DEFAULT, server, tables_of(server), ordinary)
     stack.enter_context(default.tables.kept())
-    stack.callback(_drop, default)
+    for case in ordinary:
+        stack.callback(default.tables.drop, case.table)
     yield default
     if server.process_id is None:
         trials.left_out[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
@@ -175,19 +202,15 @@ def _places(
         yield place
 
 
-def _load(place: _Place, database: Database) -> None:
+def _load(places: list[_Place], database: Database) -> None:
     """Fill the tables for reads with code that no technique uses, and check their content."""
-    for case in place.cases:
+    # The hostile session reads the same tables as the default.
+    for tables, case in ((one.tables, case) for one in places if one.session == DEFAULT for case in one.cases):
         if "read" in case.directions and database in case.held_by:
-            place.tables.create(case.table)
-            place.tables.load(case.table, case.stored())
-            if wrong := difference_of(case, place.tables.content(case.table)):
+            tables.create(case.table)
+            tables.load(case.table, case.stored())
+            if wrong := difference_of(case, tables.content(case.table)):
                 raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
-
-
-def _drop(place: _Place) -> None:
-    for case in place.cases:
-        place.tables.drop(case.table)
 
 
 async def _try(technique: Technique, places: list[_Place], trials: Trials[Cell], stop: threading.Event) -> None:
@@ -200,8 +223,6 @@ async def _try(technique: Technique, places: list[_Place], trials: Trials[Cell],
             and (technique.direction == "read" or _holds(case, technique.frame))
             and not trials.finished(cell := Cell(**which(technique), case=case.name, session=place.session))
         ]
-        if not left:
-            continue
         with relayed(place.server, _EndingRelay) as (server, relay):
             caller = _Caller(technique, server, relay, opens=place is places[0])
             try:
@@ -216,6 +237,15 @@ async def _try(technique: Technique, places: list[_Place], trials: Trials[Cell],
                 return
             finally:
                 await caller.close()
+
+
+def why(technique: Technique, case: str, session: str, detail: str) -> str:
+    """Return the reason and remedy of the first of LOSSES whose patterns all match, or UNEXPLAINED."""
+    texts = (" ".join(technique.key), case, session, detail)
+    for *patterns, reason in LOSSES:
+        if all(re.search(pattern, text) for pattern, text in zip(patterns, texts, strict=True)):
+            return reason
+    return UNEXPLAINED
 
 
 async def _outcome(caller: _Caller, case: Case, place: _Place) -> tuple[Outcome, str]:

@@ -142,15 +142,9 @@ class Bench:
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
         """Run pgbench and return its output; raises KeyboardInterrupt if the study is stopped."""
         command = [str(self._program), *arguments, self._conninfo(scale)]
-        environment = os.environ | {"PGPASSWORD": self._server.password}
+        environment, pipe = os.environ | {"PGPASSWORD": self._server.password}, subprocess.PIPE
         with subprocess.Popen(
-            command,
-            cwd=directory,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            command, cwd=directory, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         ) as process:
             while True:
                 try:

@@ -12,24 +12,8 @@ from framehaul.bench.passes import Failed, Pass, Skipped
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
 
-LIMITS = {
-    "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
-    "as dtype `bool`": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
-    "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
-    " is no List(": "lists arrive as text: use ADBC (PostgreSQL), Arrow or Parquet (ClickHouse)",
-    " is no String": "jsonb arrives as a dictionary: select document::text, or use ADBC",
-    "cannot adapt type 'dict'": "wrap it in psycopg.types.json.Jsonb, or use ADBC or pgpq",
-    "expected str, got dict": "asyncpg takes jsonb as text: json.dumps it, or use ADBC or pgpq",
-    "content differs in counts": "Polars makes a struct of a map's keys, NULL where a row has none: use ADBC",
-    "Column place: required argument": "the driver needs tuples, not dictionaries: use Arrow or Parquet",
-    "provided `new_columns` does not match": "a struct is several columns of ClickHouse's CSV: use Arrow or Parquet",
-    "unexpected value while building Series": "structs arrive as tuples: use Arrow or Parquet",
-    "which the driver takes as dictionaries alone": "",
-    "of which the driver makes Python's objects": "",
-    "is not encoded here": "",
-    "is not decoded here": "",
-    "is not parsed from text here": "",
-}
+_LINES = Path(__file__).with_name("limits.tsv").read_text("utf8").splitlines()[1:]
+LIMITS = {text: remedy for text, _, remedy in (line.partition("\t") for line in _LINES)}
 """Parts of the messages of known limits, each with its remedy; the remedy is empty where the message names it."""
 
 
