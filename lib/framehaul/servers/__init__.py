@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from framehaul.errors import ServerError
-from framehaul.servers import docker, embedded, external
-from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
+from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers, external
 from framehaul.settings import Settings
 
 __all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "start", "stop"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MODES = {"embedded": embedded, "docker": docker, "external": external}
 
 
 def reach_loopback_directly() -> None:
@@ -36,19 +36,28 @@ def running(settings: Settings) -> Iterator[Servers]:
     killed, and even if another process uses them. `start` starts servers that several processes share.
     """
     reach_loopback_directly()
-    with MODES[settings.servers].running(settings) as servers:
-        yield _checked(settings, servers)
+    if settings.servers == "external":
+        yield _checked(settings, external(settings))
+    else:
+        with _mode(settings).running(settings) as servers:
+            yield _checked(settings, servers)
 
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external servers are not touched."""
     reach_loopback_directly()
-    return _checked(settings, MODES[settings.servers].start(settings))
+    servers = external(settings) if settings.servers == "external" else _mode(settings).start(settings)
+    return _checked(settings, servers)
 
 
 def stop(settings: Settings) -> bool:
     """Stop the servers and return whether any were running; external servers are not touched."""
-    return bool(MODES[settings.servers].stop(settings))
+    return settings.servers != "external" and bool(_mode(settings).stop(settings))
+
+
+def _mode(settings: Settings) -> Any:
+    """Return the module `embedded` or `docker`; only the servers that are used are imported."""
+    return importlib.import_module(f"{__name__}.{settings.servers}")
 
 
 def _checked(settings: Settings, servers: Servers) -> Servers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -11,6 +11,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from framehaul.errors import ServerError
+from framehaul.settings import Settings
 
 TIMEOUT_SECONDS = 600
 """Time limit of clients for an answer."""
@@ -137,3 +138,15 @@ def parse_clickhouse_url(
     ports = port or (8443 if secure else 8123), native_port or (9440 if secure else 9000)
     login = unquote(parts.username or "default"), unquote(parts.password or "")
     return ClickHouseServer(parts.hostname, *ports, *login, unquote(parts.path.strip("/")) or "default", secure)
+
+
+def external(settings: Settings) -> Servers:
+    """Return the servers that the settings name; raises ServerError when an address is missing or malformed."""
+    if not settings.postgres_dsn or not settings.clickhouse_url:
+        missing = "FRAMEHAUL_POSTGRES_DSN" if not settings.postgres_dsn else "FRAMEHAUL_CLICKHOUSE_URL"
+        raise ServerError(f"SERVERS=external needs {missing}; set it in the environment or in .env")
+    postgres = parse_postgres_dsn("FRAMEHAUL_POSTGRES_DSN", settings.postgres_dsn)
+    if settings.exchange_dir is not None:
+        on_server = settings.exchange_dir_on_server or str(settings.exchange_dir)
+        postgres = replace(postgres, exchange=Exchange(str(settings.exchange_dir), on_server))
+    return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")

@@ -1,9 +1,15 @@
-"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners."""
+"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners.
+
+`chdb-core` is clickhouse-local as a Python module. clickhouse-local can open a server's listeners since
+https://github.com/ClickHouse/ClickHouse/pull/101143 and serves them until its last statement ends. Here the last
+statement reads standard input, so that the server shuts down cleanly when its parent closes the input or dies.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import subprocess
 import sys
 import time
@@ -21,6 +27,12 @@ from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 USER, DATABASE = "framehaul", "default"
 GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"
 """The rights of the serving process, which opens the listeners and waits on standard input."""
+# HTTP comes last, because the parent waits until it answers.
+SERVE = """
+SYSTEM START LISTEN TCP;
+SYSTEM START LISTEN HTTP;
+SELECT count() FROM file('/dev/stdin', 'LineAsString', 'line String') FORMAT Null;
+"""
 
 
 @dataclass
@@ -51,7 +63,7 @@ class EmbeddedClickHouse:
         others = {"logger": {"errorlog": "server.log"}, "users_config": "users.xml", "default_profile": "default"}
         write_private(home / "config.xml", _xml({"clickhouse": {**listeners, **others}}))
         write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
-        command = [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"]
+        command = [sys.executable, "-m", "framehaul.servers.clickhouse", "data"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command, cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
@@ -114,3 +126,22 @@ def _xml(tree: Mapping[str, Any]) -> str:
     return "".join(
         f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>" for name, value in tree.items()
     )
+
+
+def serve(data: str) -> None:
+    """Serve the directory `data`; the engine reads config.xml and users.xml from the working directory."""
+    package = importlib.util.find_spec("chdb")
+    if package is None or package.origin is None:
+        raise SystemExit("the package chdb-core is not installed; run `make setup`")
+    # Only the extension module is loaded, because importing the package opens a session.
+    library = importlib.util.spec_from_file_location("_chdb", Path(package.origin).with_name("_chdb.abi3.so"))
+    assert library is not None
+    assert library.loader is not None
+    chdb = importlib.util.module_from_spec(library)
+    library.loader.exec_module(chdb)
+    # With any other output format, the HTTP handshake of clickhouse-connect fails.
+    chdb.query(SERVE, "TabSeparated", path=data)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
