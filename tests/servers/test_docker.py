@@ -13,7 +13,7 @@ import yaml
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
+from framehaul.servers.network import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 

@@ -12,16 +12,14 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer
-from framehaul.servers.files import end_of, password_in, write_private
+from framehaul.servers.files import password_in, when_ready, write_private
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 
 USER, DATABASE = "framehaul", "default"
@@ -71,15 +69,9 @@ class EmbeddedClickHouse:
         server = ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
         )
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.is_running():
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
-                    return server
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
+        ping = f"http://127.0.0.1:{self.http_port}/ping"
+        when_ready("ClickHouse", log, lambda: urllib.request.urlopen(ping, timeout=5).close(), self.is_running)
+        return server
 
     def is_running(self) -> bool:
         """Return whether the serving process is alive."""

@@ -1,34 +1,66 @@
-"""Simulate a network's delay and rate, or terminate TLS, between clients and servers on loopback.
+"""Put a network's delay and rate, TLS or PgBouncer between clients and servers on loopback.
 
 `python -m framehaul.servers.network CERTIFICATE POSTGRES_PORT PORT...` listens on a loopback port for each port of a
 server, and prints the new ports in one line. Each line `DELAY_S BYTES_PER_S` on standard input sets delay and rate; the
 answer is one line. The process ends when its standard input closes. Opening a connection takes no round trip, because
-TCP connections end in the process.
+TCP connections end in the process. PgBouncer runs in transaction mode: one server connection per transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import selectors
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psycopg
+
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.servers.files import write_private
+from framehaul.servers import docker
+from framehaul.servers.address import PostgresServer
+from framehaul.servers.files import when_ready, write_private
+from framehaul.servers.ports import choose_port
+from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.servers.relay import Address, Relay
+from framehaul.settings import Settings
 
 CHUNK_BYTES = 1 << 16
 WINDOW_BYTES = 4 << 20
 """Maximum bytes of a connection in transit: about the limit of a receiver's window on Linux (tcp_rmem)."""
 TLS_REQUEST, TLS_ACCEPTED = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
 """PostgreSQL's SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
+
+CONNECTIONS = 4
+"""Minimum number of connections in the pool."""
+
+# Other settings are PgBouncer's defaults: https://www.pgbouncer.org/config.html. By default, a single client gets the
+# same connection for each transaction; here each transaction gets the next connection, unchecked, as in a busy pool.
+CONFIGURATION = """[databases]
+{database} = host=127.0.0.1 port={server_port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {users}
+pool_mode = transaction
+server_round_robin = 1
+server_check_delay = 86400
+min_pool_size = {connections}
+{more}"""
+# It exists since PgBouncer 1.21; tracking is the default since 1.24: https://www.pgbouncer.org/changelog.html
+WITHOUT_PREPARED = "max_prepared_statements = 0\n"
+"""The setting that disables tracking of prepared statements."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +183,60 @@ class _Network(Relay):
             leaves = max(leaves, self._free_at[from_client]) + count / self.bytes_per_s
             self._free_at[from_client] = leaves
         return leaves + self.delay_s
+
+
+@dataclass(frozen=True)
+class Pooler:
+    """A PgBouncer with its address and version."""
+
+    server: PostgresServer
+    version: str
+
+
+@contextmanager
+def pooling(server: PostgresServer) -> Iterator[Pooler]:
+    """Run PgBouncer in front of a server on this machine; raises UnavailableError if it is not installed."""
+    program = shutil.which("pgbouncer")
+    if program is None:
+        raise UnavailableError("PgBouncer is not on the PATH: install the package pgbouncer (apt, dnf, brew)")
+    with tempfile.TemporaryDirectory(prefix="framehaul-pgbouncer-") as name:
+        users, configuration, log = (Path(name) / file for file in ("users.txt", "pgbouncer.ini", "log"))
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        more = WITHOUT_PREPARED if [int(part) for part in re.findall(r"\d+", version)[:2]] >= [1, 21] else ""
+        write_private(users, f'"{server.user}" "{server.password}"\n')
+        if os.geteuid() == 0:  # PgBouncer refuses to run as root
+            more += f"user = {ACCOUNT_FOR_ROOT}\n"
+            for path in (Path(name), users):
+                shutil.chown(path, ACCOUNT_FOR_ROOT)
+        pooled = replace(server, port=choose_port())
+        values = {"database": server.database, "server_port": server.port, "port": pooled.port, "users": users}
+        configuration.write_text(CONFIGURATION.format(**values, connections=CONNECTIONS, more=more))
+        # The shell kills PgBouncer when its standard input closes, at the latest when this process ends.
+        shell = f'"{program}" "{configuration}" </dev/null >"{log}" 2>&1 & cat >/dev/null; kill -KILL $!; wait'
+        command = ["/bin/sh", "-c", shell]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
+            when_ready("PgBouncer", log, lambda: fill(pooled))
+            yield Pooler(pooled, version.splitlines()[0])
+
+
+def of_docker(settings: Settings) -> Pooler:
+    """Return the PgBouncer of the compose file; raises UnavailableError if its profile is not up."""
+    pooled = docker.pooled(settings)
+    try:
+        fill(pooled)
+    except psycopg.OperationalError:
+        raise UnavailableError("PgBouncer is not up: COMPOSE_PROFILES=pgbouncer make all SERVERS=docker") from None
+    return Pooler(pooled, "PgBouncer of docker-compose.yml")
+
+
+def fill(pooled: PostgresServer) -> None:
+    """Open all connections of the pool and deallocate their prepared statements.
+
+    Drivers number their statements from one: otherwise a client would use another client's statement of that name.
+    """
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            stack.enter_context(psycopg.connect(pooled.dsn())).execute("DEALLOCATE ALL")
 
 
 async def _main(certificate_path: str, postgres: str, *ports: str) -> None:

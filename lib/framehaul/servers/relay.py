@@ -19,8 +19,6 @@ from typing import Any, Self
 from framehaul.servers import ClickHouseServer, Server
 
 CHUNK_BYTES = 1 << 18
-CONNECT_SECONDS = 10
-"""Time that a target may take to accept a connection."""
 GRACE_SECONDS = 1
 """Time for forwarding received bytes when the relay ends."""
 POLL_SECONDS = 0.05
@@ -104,8 +102,7 @@ class Relay:
         """Forward both directions until both end; close the client's connection if the target does not accept."""
         self.connections += 1  # before the client gets any answer
         with self._registered(to_client), contextlib.suppress(OSError, asyncio.CancelledError):
-            async with asyncio.timeout(CONNECT_SECONDS):
-                server, to_server = await asyncio.open_connection(*target, limit=CHUNK_BYTES)
+            server, to_server = await asyncio.open_connection(*target, limit=CHUNK_BYTES)
             with self._registered(to_server):
                 async with asyncio.TaskGroup() as directions:  # if one fails, the other is cancelled
                     directions.create_task(self._forward(client, to_server, from_client=True))

@@ -21,8 +21,7 @@ from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Relaying, certificate, relaying
-from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
+from framehaul.servers.network import Pooler, Relaying, certificate, fill, of_docker, pooling, relaying
 from framehaul.settings import Settings
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, pooled, tasks
 from framehaul.studies.registry import NETWORK
