@@ -90,11 +90,8 @@ def _environment_file(settings: Settings) -> Path:
     exchange, path = directory / "exchange", directory / "compose.env"
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     exchange.mkdir(mode=0o700, exist_ok=True)
-    user, group = os.getuid(), os.getgid()
-    if user == 0:  # PostgreSQL refuses to run as root
-        account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
-        user, group = account.pw_uid, account.pw_gid
-        os.chown(exchange, user, group)
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        shutil.chown(exchange, ACCOUNT_FOR_ROOT, pwd.getpwnam(ACCOUNT_FOR_ROOT).pw_gid)
     servers = _servers(settings)
     values = {
         "FRAMEHAUL_POSTGRES_PASSWORD": servers.postgres.password,
@@ -103,8 +100,8 @@ def _environment_file(settings: Settings) -> Path:
         "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
         "FRAMEHAUL_CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
         "FRAMEHAUL_EXCHANGE": exchange,
-        "FRAMEHAUL_UID": user,
-        "FRAMEHAUL_GID": group,
+        "FRAMEHAUL_UID": exchange.stat().st_uid,
+        "FRAMEHAUL_GID": exchange.stat().st_gid,
     }
     quoted = {key: str(value).replace("'", "\\'") for key, value in values.items()}
     write_private(path, "".join(f"{key}='{value}'\n" for key, value in quoted.items()))

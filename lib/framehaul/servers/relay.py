@@ -19,10 +19,6 @@ from typing import Any, Self
 from framehaul.servers import ClickHouseServer, Server
 
 CHUNK_BYTES = 1 << 18
-GRACE_SECONDS = 1
-"""Time for forwarding received bytes when the relay ends."""
-POLL_SECONDS = 0.05
-
 type Address = tuple[str, int]
 """A host and a port."""
 
@@ -30,8 +26,8 @@ type Address = tuple[str, int]
 class Relay:
     """Listen on a loopback port for each target `(host, port)` and forward every connection there.
 
-    As a context manager the relay runs in its own thread. At the end of the block, received bytes are counted and
-    forwarded; then the thread and all sockets end. Subclasses override `_lets_through`.
+    As a context manager the relay runs in its own thread, which ends with the block and closes all connections.
+    Subclasses override `_lets_through`.
     """
 
     def __init__(self, *targets: Address) -> None:
@@ -82,11 +78,9 @@ class Relay:
             # asyncio's close() fails for connections that are accepted in the same iteration of the loop.
             for sock in listener.sockets:
                 self._loop.remove_reader(sock)
-        deadline = self._loop.time() + GRACE_SECONDS
-        while (serving := asyncio.all_tasks() - {asyncio.current_task()}) and self._loop.time() < deadline:
-            self._shut(socket.SHUT_RD)  # repeated for connections accepted since
-            await asyncio.wait(serving, timeout=POLL_SECONDS)
-        for task in serving:  # still running if the other side has stopped reading
+        await asyncio.sleep(0.01)  # until connections that were just accepted are served, and can be cancelled
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
         for listener in self._listeners:

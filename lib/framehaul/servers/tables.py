@@ -193,9 +193,7 @@ class PostgresTables(Tables):
         self.run(f"DROP TABLE {quote_postgres(name)}")
 
     def quiesce(self) -> None:
-        # A role of an external server may lack the privilege; then automatic checkpoints may slow passes down.
-        allowed = "rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER')"
-        if self.run(f"SELECT 1 FROM pg_roles WHERE rolname = current_user AND ({allowed})"):
+        with contextlib.suppress(ServerError):  # a role of an external server may lack the privilege
             self.run("CHECKPOINT")
 
     def load(self, table: Table, content: pa.Table) -> None:
