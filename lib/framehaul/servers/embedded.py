@@ -123,7 +123,6 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
                 supervisor = _start(settings, lock, detached=detached)
                 on_failure.callback(supervisor.communicate)
                 on_failure.callback(supervisor.terminate)
-                deadline = time.monotonic() + START_SECONDS
             elif servers := _published(state_dir):
                 on_failure.pop_all()
                 return servers, supervisor
@@ -135,19 +134,14 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
 def _start(settings: Settings, lock: IO[Any], *, detached: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which inherits the lock and publishes the addresses of the servers."""
     names = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
-    given = {f"{PREFIX}{name.upper()}": getattr(settings, name) for name in names}
+    given = {f"{PREFIX}{name.upper()}": str(value) for name in names if (value := getattr(settings, name)) is not None}
     others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    command = [sys.executable, "-m", "framehaul.servers.embedded", *["--detached"] * detached]
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL if detached else subprocess.PIPE, "pass_fds": [lock.fileno()]}
     (settings.state_dir / ADDRESSES).unlink(missing_ok=True)
     with (settings.state_dir / LOG).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "framehaul.servers.embedded", *(["--detached"] if detached else [])],
-            env=others | {name: str(value) for name, value in given.items() if value is not None},
-            pass_fds=[lock.fileno()],
-            stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches this process only, which then stops the servers in order
-        )
+        # In a session of its own, Ctrl-C reaches this process only, which then stops the servers in order.
+        return subprocess.Popen(command, env=others | given, stdout=log, stderr=log, start_new_session=True, **how)
 
 
 def _published(state_dir: Path) -> Servers | None:
@@ -164,8 +158,14 @@ def main() -> None:
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+
+    def stop_at_end_of_input() -> None:
+        while os.read(0, 4096):  # a blocking read of sys.stdin would hold its lock while the interpreter shuts down
+            pass
+        stop.set()
+
     if "--detached" not in sys.argv:
-        Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
+        Thread(target=stop_at_end_of_input, daemon=True).start()
     try:
         _keep(load_settings(env_file=None), stop)
     except (ServerError, SettingsError) as error:
@@ -194,13 +194,6 @@ def _keep(settings: Settings, stop: Event) -> None:
             clickhouse.stop()
         logging.warning("a server died; starting both again (%d of %d)", restarts, MAX_RESTARTS)
     raise ServerError(f"a server died {MAX_RESTARTS} times; see the logs below {settings.state_dir}")
-
-
-def _stop_at_end_of_input(stop: Event) -> None:
-    # os.read, because a blocking read of sys.stdin would hold its lock while the interpreter shuts down.
-    while os.read(0, 4096):
-        pass
-    stop.set()
 
 
 if __name__ == "__main__":
