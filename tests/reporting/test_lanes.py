@@ -16,7 +16,7 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.study import Study
 from framehaul.reporting import lanes, progress
-from framehaul.reporting.versions import machines_text
+from framehaul.reporting.tables import machines_text
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from framehaul.reporting.pages import TEMPLATES, put, write_assets
-from framehaul.reporting.versions import machines_text, size_text
+from framehaul.reporting.tables import machines_text, size_text
 
 HERE = TEMPLATES / "index_page"
 LINKS = re.compile(rb'(<nav [^>]*class="pages"[^>]*>).*?(</nav>)', re.DOTALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from itertools import chain
 
 from framehaul.errors import ServerError
 
@@ -21,7 +22,7 @@ def choose_port(wanted: int | None = None, variable: str = "") -> int:
     """
     if wanted is None:
         begin = secrets.randbelow(len(PORTS))
-        for port in (*PORTS[begin:], *PORTS[:begin]):
+        for port in chain(PORTS[begin:], PORTS[:begin]):
             if _reserve(port):
                 return port
         raise ServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: stop what listens there, or wait a minute")
