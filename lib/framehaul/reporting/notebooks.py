@@ -22,7 +22,7 @@ from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting import index, lanes, pages, progress
+from framehaul.reporting import lanes, pages, progress
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
 
@@ -152,11 +152,11 @@ class _Pages:
             link = next((one for one in (*links, f"{name}.html") if (self._reports / one).exists()), "")
             if link:
                 title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-                entries.append(index.Entry(name, title, study.question, link, problem))
+                entries.append(pages.Entry(name, title, study.question, link, problem))
             if study.headline:
                 headlines.append(pages.shown_by(self._reports / f"{name}.ipynb", study.headline, "text/html"))
         metadata = store.read_metadata(results)
-        index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
+        pages.write_index(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
 
 
 def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:

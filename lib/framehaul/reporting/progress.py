@@ -7,7 +7,6 @@ import datetime as dt
 import hashlib
 import io
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,6 @@ class Plan:
             once = [pair for at, pair in enumerate(self.left) if pair not in self.left[:at]]
             self.left = sorted(once, key=lambda pair: (pair[0].only_reads, bool(pair[0].holds), pair[0].headline))
         self._waiting, self._times = list(self.left), list[tuple[str, str, float]]()
-        self._first, self._expected_of_done, self._took = math.inf, 0.0, 0.0
 
     def _finished_before(self) -> list[str]:
         """Return the notebooks that an interrupted run with the same terms finished."""
@@ -73,20 +71,15 @@ class Plan:
     @contextmanager
     def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
         """Print that a notebook runs and which is next, and record its time."""
-        pace = self._took / self._expected_of_done if self._expected_of_done else 1.0
-        remaining = duration(self._expected(self._waiting) * pace)
+        remaining = duration(self._expected(self._waiting))
         self._waiting.remove((study, values))
         then = f"next: {self._waiting[0][0].notebook}, " if self._waiting else ""
         at = len(self.left) - len(self._waiting)
         # One call writes the whole line, because another notebook may begin at the same moment.
         sys.stdout.write(f"== {study.notebook} ({at} of {len(self.left)}; {then}about {remaining} left)\n")
         sys.stdout.flush()
-        self._first = min(self._first, time.monotonic())
         with self.timed("run", study.notebook):
             yield
-        # Since the first notebook began: parallel notebooks take longer each, and less time together.
-        self._took = time.monotonic() - self._first
-        self._expected_of_done += self._expected([(study, values)])
 
     def _expected(self, studies: Sequence[tuple[Study, dict[str, Any]]]) -> float:
         if self._settings.reuse:
@@ -132,47 +125,43 @@ def duration(seconds: float) -> str:
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Write the output of the block into a file as well, each line with the time of day before it."""
-    with (
-        path.open("w", buffering=1, encoding="utf8") as file,
-        redirect_stdout(_Both(sys.stdout, file)),
-        redirect_stderr(_Both(sys.stderr, file)),
-    ):
+
+    def log(line: str) -> None:
+        if not file.closed:  # code that kept a stream may write after the block
+            file.write(f"{dt.datetime.now():%H:%M:%S} {line}\n")
+
+    out, err = Lines(log, sys.stdout), Lines(log, sys.stderr)
+    with path.open("w", buffering=1, encoding="utf8") as file, redirect_stdout(out), redirect_stderr(err):
         yield
 
 
 class Lines(io.TextIOBase):
-    """A stream that passes whole lines to `take`, and of a progress bar only its last state."""
+    """A stream that passes whole lines to `take`, and of a progress bar only its last state.
 
-    def __init__(self, take: Callable[[str], object]) -> None:
-        self._take, self._line = take, ""
+    All text goes to `terminal` at once, if it is given.
+    """
+
+    def __init__(self, take: Callable[[str], object], terminal: TextIO | None = None) -> None:
+        self._take, self._terminal, self._line = take, terminal, ""
 
     def write(self, text: str) -> int:
         """Pass on the lines that are complete, and keep the rest."""
+        if self._terminal:
+            self._terminal.write(text)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._take(line.rstrip().rpartition("\r")[2])
         self._line = self._line.rpartition("\r")[2]
         return len(text)
 
-
-class _Both(io.TextIOBase):
-    """A stream that writes to a terminal at once, and whole lines with the time of day to a log."""
-
-    def __init__(self, terminal: TextIO, log: TextIO) -> None:
-        self._terminal, self._log = terminal, log
-        self._lines = Lines(lambda line: log.write(f"{dt.datetime.now():%H:%M:%S} {line}\n"))
-
-    def write(self, text: str) -> int:
-        self._terminal.write(text)
-        if not self._log.closed:  # code that kept this stream may write after the block
-            self._lines.write(text)
-        return len(text)
-
     def flush(self) -> None:
-        self._terminal.flush()
+        """Flush the terminal."""
+        if self._terminal:
+            self._terminal.flush()
 
     def isatty(self) -> bool:
-        return self._terminal.isatty()
+        """Return whether a progress bar can be drawn."""
+        return self._terminal is not None and self._terminal.isatty()
 
     def close(self) -> None:
         """Do nothing: the terminal is not ours, and may be closed when this stream is garbage-collected."""
