@@ -22,7 +22,7 @@ from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting import lanes, pages, progress
+from framehaul.reporting import pages, progress
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
 
@@ -31,9 +31,7 @@ LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
 """The timeout of a cell, plus the time of its rows at this speed."""
 
 
-def run(
-    chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study], collect: Collect
-) -> bool:
+def run(chosen: Sequence[progress.Pair], settings: Settings, known: Sequence[Study], collect: Collect) -> bool:
     """Execute notebooks with these parameters, and write their pages under `settings.out`; return False if any failed.
 
     The index has the pages of all `known` studies, and the results that `collect` returns for the results directory.
@@ -43,8 +41,7 @@ def run(
     try:
         for name in ("reports/failed", "results", "figures"):
             (settings.out / name).mkdir(parents=True, exist_ok=True)
-            (settings.out / name / ".writable").touch()
-            (settings.out / name / ".writable").unlink()
+            tempfile.TemporaryFile(dir=settings.out / name).close()
     except OSError as error:
         raise SettingsError(f"OUT={settings.out}: {error.strerror}; choose a directory that can be written") from error
 
@@ -69,9 +66,9 @@ def run(
             with plan.timed("starting the servers"):
                 stack.enter_context(servers.running(settings))
                 stack.enter_context(_alone(settings.state_dir))
-        for stage in lanes.stages(plan.left, settings.preset):
+        for stage in progress.stages(plan.left, settings.preset):
             if len(stage) > 1:
-                lanes.in_parallel(stage, execute, made.publish)
+                progress.in_parallel(stage, execute, made.publish)
             else:
                 made.publish(*stage[0], execute(*stage[0], sys.stdout))
         made.wait()
@@ -85,16 +82,12 @@ def run(
 def _alone(state_dir: Path) -> Iterator[None]:
     """Keep other runs from using these servers within the block; raises ServerError if another run uses them."""
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (state_dir / LOCK_OF_A_RUN).open("a+") as lock:
+    with (state_dir / LOCK_OF_A_RUN).open("a") as lock:
         if not locked(lock):
-            lock.seek(0)
             raise ServerError(
-                f"another run (process {lock.read()}) has the servers of {state_dir}, and both would write into the "
-                "same tables; wait until it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
+                f"another run has the servers of {state_dir}, and both would write into the same tables; wait until "
+                "it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
             )
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
         yield
 
 
