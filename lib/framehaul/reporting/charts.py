@@ -491,6 +491,8 @@ def outcomes(
     value; a single map has the techniques across if there are more values of `x`. `heading` is the title, and `empty`
     explains a place without a cell.
     """
+    if cells.is_empty():
+        return None
     about = dict(cells.select(x, group).iter_rows()) if group else {}
     values = cells[x].unique(maintain_order=True).to_list()
     order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
@@ -535,11 +537,7 @@ def outcomes(
     words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
     height = 1.2 + 0.17 * sum(lines)
     height = height + 0.4 * len(parts) + 2 * words if panel else height + words
-    return (
-        shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
-        if parts
-        else None
-    )
+    return shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:

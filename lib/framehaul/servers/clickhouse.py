@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from framehaul.servers.address import ClickHouseServer
-from framehaul.servers.files import password_in, when_ready, write_private
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
+from framehaul.servers.local import password_in, when_ready, write_private
 
 USER, DATABASE = "framehaul", "default"
 GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"

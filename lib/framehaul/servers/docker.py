@@ -15,7 +15,7 @@ from pathlib import Path
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
-from framehaul.servers.files import password_in, write_private
+from framehaul.servers.local import password_in, write_private
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.settings import PROJECT, Settings
 

@@ -32,8 +32,7 @@ import psutil
 from framehaul.errors import ServerError, SettingsError
 from framehaul.servers.address import Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.files import end_of, write_private
-from framehaul.servers.ports import choose_port
+from framehaul.servers.local import choose_port, end_of, write_private
 from framehaul.servers.postgres import EmbeddedPostgres, remove
 from framehaul.settings import PREFIX, Settings, load_settings
 

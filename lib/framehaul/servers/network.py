@@ -28,8 +28,7 @@ import psycopg
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import docker
 from framehaul.servers.address import PostgresServer
-from framehaul.servers.files import when_ready, write_private
-from framehaul.servers.ports import choose_port
+from framehaul.servers.local import choose_port, when_ready, write_private
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.servers.relay import Address, Relay
 from framehaul.settings import Settings
@@ -135,21 +134,24 @@ def relaying(*ports: int, made: Certificate | None = None, postgres: int = 0) ->
 class _Network(Relay):
     """A relay that delays and limits traffic and may terminate TLS."""
 
+    # The default selector, epoll, has timeouts of whole milliseconds.
+    _new_loop = staticmethod(lambda: asyncio.SelectorEventLoop(selectors.SelectSelector()))
+
     def __init__(self, ports: list[int], tls: ssl.SSLContext | None, postgres: int) -> None:
         super().__init__(*(("127.0.0.1", port) for port in ports))
         self.delay_s = self.bytes_per_s = 0.0
-        self._context, self._postgres = tls, ("127.0.0.1", postgres)
-        if tls is not None:
-            self._tls = dict.fromkeys([target for target in self._targets if target != self._postgres], tls)
+        self._postgres: Address = "127.0.0.1", postgres
+        self._tls = dict.fromkeys(self._targets, tls)
+        self._tls_on_request = self._tls.pop(self._postgres, None)
         self._free_at = {True: 0.0, False: 0.0}
 
     async def _serve(self, target: Address, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        if self._context is not None and target == self._postgres:
+        if self._tls_on_request is not None and target == self._postgres:
             try:
                 if await client.readexactly(len(TLS_REQUEST)) != TLS_REQUEST:
                     raise ConnectionAbortedError
                 to_client.write(TLS_ACCEPTED)
-                await to_client.start_tls(self._context)
+                await to_client.start_tls(self._tls_on_request)
             except (OSError, EOFError):
                 to_client.transport.abort()
                 return
@@ -239,24 +241,16 @@ def fill(pooled: PostgresServer) -> None:
             stack.enter_context(psycopg.connect(pooled.dsn())).execute("DEALLOCATE ALL")
 
 
-async def _main(certificate_path: str, postgres: str, *ports: str) -> None:
+def _main(certificate_path: str, postgres: str, *ports: str) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if certificate_path else None
     if context is not None:
         context.load_cert_chain(certificate_path)
-    relay = _Network([int(port) for port in ports], context, int(postgres))
-    await relay.listen()
-    print(*relay.ports, flush=True)
-
-    def read_settings() -> None:
+    with _Network([int(port) for port in ports], context, int(postgres)) as relay:
+        print(*relay.ports, flush=True)
         for line in sys.stdin:
             relay.delay_s, relay.bytes_per_s = map(float, line.split())
             print("set", flush=True)
 
-    await asyncio.to_thread(read_settings)
-    os._exit(0)  # without waiting for connections
-
 
 if __name__ == "__main__":
-    # The default selector, epoll, has timeouts of whole milliseconds.
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
-        runner.run(_main(*sys.argv[1:]))
+    _main(*sys.argv[1:])

@@ -26,7 +26,7 @@ import psycopg
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Exchange, PostgresServer
-from framehaul.servers.files import password_in, when_ready
+from framehaul.servers.local import password_in, when_ready
 
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"

@@ -30,22 +30,24 @@ class Relay:
     Subclasses override `_lets_through`.
     """
 
+    _new_loop: Callable[[], asyncio.AbstractEventLoop] = staticmethod(asyncio.new_event_loop)
+
     def __init__(self, *targets: Address) -> None:
         self.ports: list[int] = []
         self.total_bytes = 0
         self.connections = 0
         """Number of connections accepted so far."""
         self._targets = targets
-        self._tls: dict[Address, ssl.SSLContext] = {}
+        self._tls: dict[Address, ssl.SSLContext | None] = {}
         """TLS contexts of targets whose clients begin with TLS."""
         self._listeners: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
+        self._loop = self._new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._run(self.listen())
+        self._run(self._listen())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,14 +61,9 @@ class Relay:
 
     def end_connections(self) -> None:
         """Shut down every open connection; later connections are forwarded as before."""
+        self._loop.call_soon_threadsafe(self._shut, socket.SHUT_RDWR)
 
-        async def end() -> None:
-            self._shut(socket.SHUT_RDWR)
-
-        self._run(end())
-
-    async def listen(self) -> None:
-        """Start listening in the running event loop."""
+    async def _listen(self) -> None:
         for target in self._targets:
             serve = partial(self._serve, target)
             listener = await asyncio.start_server(serve, "127.0.0.1", 0, limit=CHUNK_BYTES, ssl=self._tls.get(target))
