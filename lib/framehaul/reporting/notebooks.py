@@ -7,10 +7,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 import nbformat
 import papermill
@@ -91,25 +91,19 @@ def _alone(state_dir: Path) -> Iterator[None]:
         yield
 
 
-class _Pages:
+class _Pages(ThreadPoolExecutor):
     """The pages and the index of a run, which are written in a thread as notebooks end."""
 
     def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan, collect: Collect) -> None:
+        super().__init__(1, "framehaul-pages")
         self._reports, self._known, self._plan, self._collect = reports, known, plan, collect
-        self._maker, self._making = ThreadPoolExecutor(1, "framehaul-pages"), list[Future[None]]()
         self.problems: dict[str, str] = {}
         """The error of each notebook that failed."""
-
-    def __enter__(self) -> Self:
-        self._making.append(self._maker.submit(self._refresh_index))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._maker.shutdown()
+        self._making = [self.submit(self._refresh_index)]
 
     def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
         """Export the page of an executed notebook in the thread, while the next kernel starts."""
-        self._making.append(self._maker.submit(self._publish, study, values, problem))
+        self._making.append(self.submit(self._publish, study, values, problem))
 
     def wait(self) -> None:
         """Wait until all pages are written; raise the exception of a page that is not."""
@@ -154,6 +148,9 @@ class _Pages:
 
 def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:
     """Execute a notebook, at first into `reports/failed`; return its error or None."""
+    further = imported(study.patience)(values) if study.patience else 0
+    moved = values.get("rows", 0) * (values.get("rounds", 1) + values.get("warmup", 0))
+    patience_s = None if further is None else int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
     short = "/var/tmp"  # noqa: S108  a private directory in it: paths of sockets have at most 107 bytes (unix(7))
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=short, ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. A killed kernel leaves
@@ -163,7 +160,7 @@ def _execute(study: Study, values: dict[str, Any], reports: Path, output: progre
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", reports / "failed" / f"{study.notebook}.ipynb", values,
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
-                execution_timeout=_patience_seconds(study, values), config=kernel,
+                execution_timeout=patience_s, config=kernel,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
@@ -183,15 +180,6 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
         if reports.parent == PROJECT and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
             pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
-
-
-def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
-    """Return the timeout of a cell of a notebook with these parameters; None for no timeout."""
-    further = imported(study.patience)(taken) if study.patience else 0
-    if further is None:
-        return None
-    moved = taken.get("rows", 0) * (taken.get("rounds", 1) + taken.get("warmup", 0))
-    return int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
 
 
 def _strip_paths(path: Path) -> None:

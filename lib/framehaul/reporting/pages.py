@@ -114,8 +114,8 @@ def shown_by(notebook: Path, tag: str, kind: str) -> str:
 def readme_blocks(notebook: Path) -> dict[str, str]:
     """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
     tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
-    names = [tag.removeprefix(README) for tag in tags if tag.startswith(README)]
-    return {name: shown_by(notebook, README + name, "text/markdown") for name in names}
+    blocks = (tag for tag in tags if tag.startswith(README))
+    return {tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in blocks}
 
 
 def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:

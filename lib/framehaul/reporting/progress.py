@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import hashlib
 import io
@@ -18,10 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+import polars as pl
 import psutil
 
 from framehaul.bench import environment, store
 from framehaul.bench.study import NOTEBOOKS, START_SECONDS, Study
+from framehaul.reporting.pages import put
 from framehaul.settings import PROJECT, Preset, Settings
 
 MINUTE, HOUR = 60, 3600
@@ -41,7 +42,11 @@ class Plan:
         self._results = settings.out / "results"
         # A run can be resumed after a report.
         self._file = self._results / f"{'report' if settings.reuse else 'run'}.partial.json"
-        self._terms = _digest(chosen, settings)
+        # All that decides the results: code, notebooks, parameters, settings, libraries, machine.
+        sources = [(NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8") for study, _ in chosen]
+        made_with = environment.digest(environment.metadata(settings))
+        terms = [store.code_digest(), vars(settings.of_a_run()), made_with, sources, [values for _, values in chosen]]
+        self._terms = hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).hexdigest()
         self._done = [] if settings.fresh else self._finished_before()
         self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
         # The last notebook is the summary, which is made again at the end of every run.
@@ -75,10 +80,8 @@ class Plan:
 
     def __exit__(self, *_: object) -> None:
         if not self._settings.reuse:
-            with (self._results / "timing.csv").open("w", newline="", encoding="utf8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(["notebook", "part", "seconds"])
-                writer.writerows((*which, f"{seconds:.3f}") for *which, seconds in self._times)
+            times = pl.DataFrame(self._times, ["notebook", "part", "seconds"], orient="row")
+            times.write_csv(self._results / "timing.csv", float_precision=3)
 
     @contextmanager
     def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
@@ -108,23 +111,13 @@ class Plan:
     def finished(self, study: Study) -> None:
         """Record a notebook that need not run again if this run is interrupted."""
         self._done.append(study.notebook)
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps({"terms": self._terms, "finished": self._done}), "utf8")
-        fresh.replace(self._file)
+        put(self._file, json.dumps({"terms": self._terms, "finished": self._done}).encode())
 
     def end(self, *, whole: bool) -> None:
         """Print the time of the run; a run that is `whole` is not resumed."""
         if whole:
             self._file.unlink(missing_ok=True)
         print(f"took {duration(time.monotonic() - self._began)}", flush=True)
-
-
-def _digest(chosen: Sequence[Pair], settings: Settings) -> str:
-    """Return a digest of all that decides the results: code, notebooks, parameters, settings, libraries, machine."""
-    sources = [(NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8") for study, _ in chosen]
-    made_with = environment.digest(environment.metadata(settings))
-    terms = [store.code_digest(), vars(settings.of_a_run()), made_with, sources, [values for _, values in chosen]]
-    return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def duration(seconds: float) -> str:

@@ -144,9 +144,8 @@ def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[
             return
         with kind((server.host, server.http_port), (server.host, server.native_port)) as relay:
             yield replace(server, host="127.0.0.1", http_port=relay.ports[0], native_port=relay.ports[1]), relay
-    elif server.over_socket or any(key.startswith("ssl") for key, _ in server.options):
+    elif server.over_socket or any(key.startswith(("ssl", "hostaddr")) for key, _ in server.options):
         yield server, None
     else:
-        options = tuple(option for option in server.options if option[0] != "hostaddr")  # it precedes the host
         with kind((server.host, server.port)) as relay:
-            yield replace(server, host="127.0.0.1", port=relay.ports[0], options=options), relay
+            yield replace(server, host="127.0.0.1", port=relay.ports[0]), relay
