@@ -59,39 +59,28 @@ def choose_port(wanted: int | None = None, variable: str = "") -> int:
 
     Raises ServerError when `wanted` or every port is taken; the message names the setting `variable`.
     """
-    if wanted is None:
-        begin = secrets.randbelow(len(PORTS))
-        for port in chain(PORTS[begin:], PORTS[:begin]):
-            if _reserve(port):
-                return port
-        raise ServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: stop what listens there, or wait a minute")
-    with socket.socket() as probe:
-        # Servers set this option too, for which a port with old connections in TIME_WAIT is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise ServerError(
-                f"port {wanted} is occupied ({error.strerror}); stop what listens there, choose another {variable}, "
-                f"or unset {variable} for a free port"
-            ) from error
-    return wanted
-
-
-def _reserve(port: int) -> bool:
-    """Return whether a port was free, and leave it in TIME_WAIT.
-
-    Other callers cannot bind such a port, but a server can, because it sets SO_REUSEADDR:
-    https://github.com/Yelp/ephemeral-port-reserve.
-    """
-    with socket.socket() as listener, socket.socket() as client:
-        try:
+    if wanted is not None:
+        with socket.socket() as probe:
+            # Servers set this option too, for which a port with old connections in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", wanted))
+            except OSError as error:
+                raise ServerError(
+                    f"port {wanted} is occupied ({error.strerror}); stop what listens there, choose another "
+                    f"{variable}, or unset {variable} for a free port"
+                ) from error
+        return wanted
+    begin = secrets.randbelow(len(PORTS))
+    for port in chain(PORTS[begin:], PORTS[:begin]):
+        with socket.socket() as listener, socket.socket() as client, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        # Set after binding, because two processes with this option could bind the same port at the same time.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.listen(1)
-        client.connect(("127.0.0.1", port))
-        listener.accept()[0].close()
-    return True
+            # A connection that ends here first leaves the port in TIME_WAIT. Other callers cannot bind it then, but a
+            # server can, because it sets SO_REUSEADDR: https://github.com/Yelp/ephemeral-port-reserve. Set after
+            # binding, because two processes with this option could bind the same port at the same time.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.listen(1)
+            client.connect(("127.0.0.1", port))
+            listener.accept()[0].close()
+            return port
+    raise ServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: stop what listens there, or wait a minute")

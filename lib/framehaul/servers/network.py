@@ -36,6 +36,7 @@ from framehaul.settings import Settings
 CHUNK_BYTES = 1 << 16
 WINDOW_BYTES = 4 << 20
 """Maximum bytes of a connection in transit: about the limit of a receiver's window on Linux (tcp_rmem)."""
+CERTIFICATE = "server.pem"
 TLS_REQUEST, TLS_ACCEPTED = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
 """PostgreSQL's SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 
@@ -72,16 +73,11 @@ class Link:
     """The rate of each direction, shared by all connections; 0 is no limit."""
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """Paths of PEM files: the authority that clients trust, and a certificate for 127.0.0.1 with its key."""
+def certificate(directory: Path) -> Path:
+    """Write a new authority, a certificate of it for 127.0.0.1 and its key, and return the path of the authority.
 
-    authority: Path
-    server: Path
-
-
-def certificate(directory: Path) -> Certificate:
-    """Write a new authority and certificate into a directory; raises UnavailableError without trustme."""
+    Raises UnavailableError without trustme.
+    """
     try:
         import trustme
     except ImportError:
@@ -89,11 +85,11 @@ def certificate(directory: Path) -> Certificate:
             "trustme, which makes certificates, is not installed: uv sync --extra network, or "
             "pip install 'framehaul[network]'"
         ) from None
-    authority = trustme.CA()
-    made = Certificate(directory / "authority.pem", directory / "server.pem")
-    authority.cert_pem.write_to_path(str(made.authority))
-    write_private(made.server, authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.bytes().decode())
-    return made
+    authority, path = trustme.CA(), directory / "authority.pem"
+    authority.cert_pem.write_to_path(str(path))
+    made = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    write_private(path.with_name(CERTIFICATE), made.bytes().decode())
+    return path
 
 
 @dataclass(frozen=True)
@@ -102,10 +98,6 @@ class Relaying:
 
     process: subprocess.Popen[bytes]
     ports: dict[int, int]
-
-    def port(self, port: int) -> int:
-        """Return the port at which clients reach a server's port through the relay."""
-        return self.ports[port]
 
     def use(self, link: Link) -> None:
         """Apply a network's delay and rate from now on; raises BrokenPipeError if the process has ended."""
@@ -116,12 +108,12 @@ class Relaying:
 
 
 @contextmanager
-def relaying(*ports: int, made: Certificate | None = None, postgres: int = 0) -> Iterator[Relaying]:
-    """Run a relay process for loopback ports while the block lasts; with a certificate its clients use TLS.
+def relaying(*ports: int, authority: Path | None = None, postgres: int = 0) -> Iterator[Relaying]:
+    """Run a relay process for loopback ports while the block lasts; with an authority its clients use TLS.
 
     Clients of the port `postgres` request TLS by PostgreSQL's protocol. Raises ServerError if the process cannot start.
     """
-    options = [made.server if made else "", postgres, *ports]
+    options = [authority.with_name(CERTIFICATE) if authority else "", postgres, *ports]
     command, pipe = [sys.executable, "-m", "framehaul.servers.network", *map(str, options)], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, start_new_session=True) as process:
         assert process.stdout is not None
