@@ -62,16 +62,12 @@ class EmbeddedClickHouse:
         write_private(home / "config.xml", _xml({"clickhouse": {**listeners, **others}}))
         write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
         command = [sys.executable, "-m", "framehaul.servers.clickhouse", "data"]
+        how: dict[str, Any] = {"cwd": home, "stdin": subprocess.PIPE, "start_new_session": True}
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-            )
-        server = ClickHouseServer(
-            "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
-        )
-        ping = f"http://127.0.0.1:{self.http_port}/ping"
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, **how)
+        ports, ping = (self.http_port, self.native_port), f"http://127.0.0.1:{self.http_port}/ping"
         when_ready("ClickHouse", log, lambda: urllib.request.urlopen(ping, timeout=5).close(), self.is_running)
-        return server
+        return ClickHouseServer("127.0.0.1", *ports, USER, password, DATABASE, process_id=self._process.pid)
 
     def is_running(self) -> bool:
         """Return whether the serving process is alive."""
@@ -115,9 +111,8 @@ class EmbeddedClickHouse:
 
 def _xml(tree: Mapping[str, Any]) -> str:
     """Return a tree of settings as XML elements."""
-    return "".join(
-        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>" for name, value in tree.items()
-    )
+    parts = ((name, _xml(value) if isinstance(value, Mapping) else value) for name, value in tree.items())
+    return "".join(f"<{name}>{value}</{name}>" for name, value in parts)
 
 
 def serve(data: str) -> None:
@@ -125,14 +120,10 @@ def serve(data: str) -> None:
     package = importlib.util.find_spec("chdb")
     if package is None or package.origin is None:
         raise SystemExit("the package chdb-core is not installed; run `make setup`")
-    # Only the extension module is loaded, because importing the package opens a session.
-    library = importlib.util.spec_from_file_location("_chdb", Path(package.origin).with_name("_chdb.abi3.so"))
-    assert library is not None
-    assert library.loader is not None
-    chdb = importlib.util.module_from_spec(library)
-    library.loader.exec_module(chdb)
+    # Only the extension module is imported, because importing the package opens a session.
+    sys.path.append(str(Path(package.origin).parent))
     # With any other output format, the HTTP handshake of clickhouse-connect fails.
-    chdb.query(SERVE, "TabSeparated", path=data)
+    importlib.import_module("_chdb").query(SERVE, "TabSeparated", path=data)
 
 
 if __name__ == "__main__":
