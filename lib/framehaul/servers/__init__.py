@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from framehaul.errors import ServerError
@@ -36,11 +36,9 @@ def running(settings: Settings) -> Iterator[Servers]:
     killed, and even if another process uses them. `start` starts servers that several processes share.
     """
     reach_loopback_directly()
-    if settings.servers == "external":
-        yield _checked(settings, external(settings))
-    else:
-        with _mode(settings).running(settings) as servers:
-            yield _checked(settings, servers)
+    found = nullcontext(external(settings)) if settings.servers == "external" else _mode(settings).running(settings)
+    with found as servers:
+        yield _checked(settings, servers)
 
 
 def start(settings: Settings) -> Servers:

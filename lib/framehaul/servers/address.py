@@ -20,14 +20,6 @@ VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """The paths, on client and PostgreSQL server, of a shared directory for pg_parquet's files."""
-
-    on_client: str
-    on_server: str
-
-
-@dataclass(frozen=True)
 class PostgresServer:
     """A PostgreSQL server; `options` are further libpq parameters such as `sslmode`."""
 
@@ -39,7 +31,8 @@ class PostgresServer:
     options: tuple[tuple[str, str], ...] = ()
     process_id: int | None = None
     """Process id of an embedded postmaster, whose CPU time can be measured."""
-    exchange: Exchange | None = None
+    exchange: tuple[str, str] | None = None
+    """The paths, on client and server, of a shared directory for pg_parquet's files."""
 
     @property
     def over_socket(self) -> bool:
@@ -94,7 +87,7 @@ class Servers:
     def from_json(cls, values: dict[str, Any]) -> Self:
         """Return the embedded servers from the values of the state file."""
         postgres, clickhouse = values.pop("postgres"), values.pop("clickhouse")
-        postgres |= {"options": (), "exchange": Exchange(**postgres["exchange"])}
+        postgres |= {"options": (), "exchange": tuple(postgres["exchange"])}
         return cls(PostgresServer(**postgres), ClickHouseServer(**clickhouse), **values)
 
 
@@ -148,5 +141,5 @@ def external(settings: Settings) -> Servers:
     postgres = parse_postgres_dsn("FRAMEHAUL_POSTGRES_DSN", settings.postgres_dsn)
     if settings.exchange_dir is not None:
         on_server = settings.exchange_dir_on_server or str(settings.exchange_dir)
-        postgres = replace(postgres, exchange=Exchange(str(settings.exchange_dir), on_server))
+        postgres = replace(postgres, exchange=(str(settings.exchange_dir), on_server))
     return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
+from framehaul.servers.address import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.local import password_in
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.settings import PREFIX, PROJECT, Settings
@@ -56,7 +56,7 @@ def remove(settings: Settings) -> None:
 def _servers(settings: Settings) -> Servers:
     directory = settings.state_dir / "docker"
     passwords = [password_in(directory / f"{name}-password") for name in ("postgres", "clickhouse")]
-    exchange = Exchange(str(directory / "exchange"), "/framehaul-exchange")
+    exchange = str(directory / "exchange"), "/framehaul-exchange"
     ports = settings.postgres_port or POSTGRES_PORT, settings.clickhouse_http_port or CLICKHOUSE_HTTP_PORT
     return Servers(
         PostgresServer("127.0.0.1", ports[0], "framehaul", passwords[0], "framehaul", exchange=exchange),

