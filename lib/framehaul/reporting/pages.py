@@ -66,9 +66,7 @@ def write_assets(reports: Path) -> None:
     """Write the stylesheet and the script of all pages into `reports/assets`."""
     (reports / "assets").mkdir(exist_ok=True)
     for name in ("pages.css", "pages.js"):
-        content, path = (TEMPLATES / "report_template" / name).read_bytes(), reports / "assets" / name
-        if not path.exists() or path.read_bytes() != content:
-            put(path, content)
+        put(reports / "assets" / name, (TEMPLATES / "report_template" / name).read_bytes())
 
 
 def put(path: Path, content: bytes) -> None:
