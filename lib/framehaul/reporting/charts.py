@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import polars as pl
@@ -463,8 +462,7 @@ DARK = 1.1
 """A color is dark if its red, green and blue add up to less."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """An outcome of a cell of an outcome map."""
 
     color: str

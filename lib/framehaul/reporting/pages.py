@@ -11,10 +11,9 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 from jinja2 import Environment, FileSystemLoader
@@ -183,17 +182,14 @@ def title_of(content: nbformat.NotebookNode) -> str:
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A notebook's entry in the index."""
+class Entry(NamedTuple):
+    """A notebook's entry in the index, with the path of its page from there, and the error of a run that failed."""
 
     name: str
     title: str
     question: str
     link: str
-    """The path of its page, relative to the index."""
     problem: str | None = None
-    """The error of a run that failed."""
 
 
 def write_index(

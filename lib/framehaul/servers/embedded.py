@@ -43,7 +43,7 @@ OURS_IN_STATE = re.compile(
     r"postgres|clickhouse|docker|servers\.json|supervisor\.(lock|log)|run\.lock|[a-z_]+-\d+-\w{8}"
 )
 """Pattern of the servers' files in the state directory, which also contains tools that take minutes to build."""
-START_SECONDS, MAX_RESTARTS = 90, 20
+START_SECONDS = 90
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def _keep(settings: Settings, stop: Event) -> None:
     http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
     postgres = EmbeddedPostgres(home, port, settings.postgres_extensions, socket=settings.transport == "unix")
     clickhouse = EmbeddedClickHouse(home, http_port, choose_port())
-    for restarts in range(MAX_RESTARTS + 1):
+    while True:
         try:
             with ThreadPoolExecutor(2) as pool:
                 started = pool.submit(postgres.start), pool.submit(clickhouse.start)
@@ -191,8 +191,7 @@ def _keep(settings: Settings, stop: Event) -> None:
             addresses.unlink(missing_ok=True)
             postgres.stop()
             clickhouse.stop()
-        logging.warning("a server died; starting both again (%d of %d)", restarts, MAX_RESTARTS)
-    raise ServerError(f"a server died {MAX_RESTARTS} times; see the logs below {settings.state_dir}")
+        logging.warning("a server died; starting both again")
 
 
 if __name__ == "__main__":

@@ -135,8 +135,8 @@ class Relay:
 def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[Server, R | None]]:
     """Yield the server's address behind a relay of this kind, with the relay.
 
-    Yields the server itself and None if it cannot be relayed: TLS binds the connection to the host name, and a Unix
-    socket has no port.
+    Yields the server itself and None if it cannot be relayed: TLS or `hostaddr` binds the connection to the host, and a
+    Unix socket has no port.
     """
     if isinstance(server, ClickHouseServer):
         if server.secure:
