@@ -37,6 +37,7 @@ CHUNK_BYTES = 1 << 16
 WINDOW_BYTES = 4 << 20
 """Maximum bytes of a connection in transit: about the limit of a receiver's window on Linux (tcp_rmem)."""
 CERTIFICATE = "server.pem"
+"""The file with the certificate and its key, next to that of the authority."""
 TLS_REQUEST, TLS_ACCEPTED = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
 """PostgreSQL's SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 

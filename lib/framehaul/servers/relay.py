@@ -19,6 +19,7 @@ from typing import Any, Self
 from framehaul.servers import ClickHouseServer, Server
 
 CHUNK_BYTES = 1 << 18
+
 type Address = tuple[str, int]
 """A host and a port."""
 
