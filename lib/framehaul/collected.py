@@ -13,8 +13,7 @@ from framehaul.bench import committed, store
 from framehaul.bench.measured import STANDARD, in_places
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
-from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
-from framehaul.reporting.versions import machines_text
+from framehaul.reporting.tables import CLASSES, dtypes_text, machines_text, ratio_text
 from framehaul.studies import registry
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS

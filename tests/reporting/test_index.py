@@ -21,8 +21,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from framehaul import collected
 from framehaul.bench import committed, store
 from framehaul.bench.store import Writer
-from framehaul.reporting import index, pages, tables
-from framehaul.reporting.index import Entry
+from framehaul.reporting import pages, tables
+from framehaul.reporting.pages import Entry
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS
@@ -63,7 +63,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reports = out / "reports"
     reports.mkdir()
     entries = [Entry("01_postgres_write", "Writes: all", "How fast?", "01_postgres_write.html")]
-    index.write(reports, entries, {"runs": {}}, "", collected.page(out / "results"))
+    pages.write_index(reports, entries, {"runs": {}}, "", collected.page(out / "results"))
     return reports / "index.html"
 
 
@@ -242,7 +242,7 @@ def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: P
 @browsed
 def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: Path) -> None:
     page = collected.page(committed.RUN)
-    index.write(tmp_path, [], store.read_metadata(committed.RUN), "", page)
+    pages.write_index(tmp_path, [], store.read_metadata(committed.RUN), "", page)
     assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
     opened = Opened(browser, tmp_path / "index.html")
     places = [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]

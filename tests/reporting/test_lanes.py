@@ -15,17 +15,17 @@ import pytest
 
 from framehaul.bench import store
 from framehaul.bench.study import Study
-from framehaul.reporting import lanes, progress
-from framehaul.reporting.versions import machines_text
+from framehaul.reporting import progress
+from framehaul.reporting.tables import machines_text
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 
 
 def test_only_what_takes_no_time_runs_beside_others() -> None:
-    chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("")]
+    chosen: list[progress.Pair] = [(study, {}) for study in registry.chosen("")]
     for preset in PRESETS:
         left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
-        stages = lanes.stages(left, preset)
+        stages = progress.stages(left, preset)
         assert [pair for stage in stages for pair in stage] == left
         several = [[study for study, _ in stage] for stage in stages if len(stage) > 1]
         for stage in several:
@@ -38,8 +38,8 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
 def run(names: str, work: Callable[[Study], Any]) -> list[str]:
     """Run studies of these names beside each other; gives their names as they ended well."""
     ended: list[str] = []
-    pairs: list[lanes.Pair] = [(Study(name, "?"), {}) for name in names]
-    lanes.in_parallel(pairs, lambda study, _, __: work(study), lambda study, _, __: ended.append(study.notebook))
+    pairs: list[progress.Pair] = [(Study(name, "?"), {}) for name in names]
+    progress.in_parallel(pairs, lambda study, _, __: work(study), lambda study, _, __: ended.append(study.notebook))
     return ended
 
 
@@ -56,16 +56,16 @@ def test_as_many_run_at_once_as_there_are_lanes() -> None:
             active -= 1
 
     assert sorted(run("abcdefg", work)) == [*"abcdefg"]
-    assert most == lanes.LANES
+    assert most == progress.LANES
 
 
 def test_what_one_raises_ends_the_others_and_nothing_further_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that heeds no interrupt is killed, and no process but kernels is touched."""
-    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.5)
     deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
     other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     begun: list[str] = []
-    every = threading.Barrier(lanes.LANES, timeout=60)
+    every = threading.Barrier(progress.LANES, timeout=60)
 
     def work(study: Study) -> None:
         begun.append(study.notebook)

@@ -11,7 +11,7 @@ import polars as pl
 
 from framehaul.bench import committed, statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
-from framehaul.reporting import index, pages, tables
+from framehaul.reporting import pages, tables
 from framehaul.reporting.tables import SORTABLE_ROWS
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -30,8 +30,8 @@ def markdown(text: str) -> Any:
     return nbformat.v4.new_markdown_cell(text)
 
 
-def entry(name: str, link: str, title: str = "A page", question: str = "?", problem: str = "") -> index.Entry:
-    return index.Entry(name, title, question, link, problem)
+def entry(name: str, link: str, title: str = "A page", question: str = "?", problem: str = "") -> pages.Entry:
+    return pages.Entry(name, title, question, link, problem)
 
 
 def links_of(page: Path) -> dict[str, str]:
@@ -72,7 +72,7 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
         entry("01_a", "01_a.html"), entry("02_b", "failed/02_b.html", r"A \\1 <b>: c", "Is <a> fast?", "too & slow"),
         entry("03_c", "03_c.html"),
     ]  # fmt: skip
-    index.write(tmp_path, entries, {"runs": {}}, "", {})
+    pages.write_index(tmp_path, entries, {"runs": {}}, "", {})
     assert links_of(tmp_path / "01_a.html") == {"": "index.html", "next": "failed/02_b.html"}
     assert r">A \\1 &lt;b&gt; →</a>" in (tmp_path / "01_a.html").read_text("utf8")
     assert "<p>Is &lt;a&gt; fast?</p>" in (tmp_path / "index.html").read_text("utf8")
@@ -85,7 +85,7 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
     # It runs well now: its page takes another place, and all follow, those of earlier runs too.
     (tmp_path / "failed" / "02_b.html").unlink()
     page_of(tmp_path / "02_b.html", markdown("# 02_b"))
-    index.write(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
+    pages.write_index(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
     every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
     assert len(every) == 6
     for page in every:
@@ -98,7 +98,7 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
     output = nbformat.v4.new_output("display_data", {"text/html": table._repr_html_()})
     cell = nbformat.v4.new_code_cell("table", outputs=[output])
     page_of(tmp_path / "x.html", markdown("# x\n## y"), cell)
-    index.write(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
+    pages.write_index(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
     for name in ("x.html", "index.html"):
         page = (tmp_path / name).read_text("utf8")
         loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"([^\"]*)", page)

@@ -13,7 +13,7 @@ import yaml
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
+from framehaul.servers.network import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 
@@ -53,7 +53,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     program.parent.mkdir()
     program.write_text(
         f"""#!/bin/sh
-test "$1 $2 $4 $6" = "compose --project-directory --project-name --env-file" && test -s "$7" || exit 9
+test "$1 $2 $4" = "compose --project-directory --project-name" && test -n "$FRAMEHAUL_POSTGRES_PASSWORD" || exit 9
 shift 7
 echo "${{COMPOSE_PROFILES:-none}}: $*" >> '{log}'
 case "$*" in
@@ -99,11 +99,9 @@ def test_what_has_started_ends_where_not_all_of_it_does(tmp_path: Path, asked: C
     assert asked()[-1] == "none: --profile * down"
 
 
-def test_the_environment_file_holds_every_variable_of_the_compose_file_and_is_private(tmp_path: Path) -> None:
-    path = docker._environment_file(Settings(servers="docker", state_dir=tmp_path / "it's a $state"))
-    text = path.read_text()
-    given = {line.partition("=")[0] for line in text.splitlines()}
-    assert set(re.findall(r"\$\{(FRAMEHAUL_\w+)", (PROJECT / "docker-compose.yml").read_text())) == given
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert "FRAMEHAUL_EXCHANGE='" in text
-    assert r"it\'s a $state" in text
+def test_every_variable_of_the_compose_file_is_given_and_passwords_are_private(tmp_path: Path) -> None:
+    given = docker._variables(Settings(servers="docker", state_dir=tmp_path / "it's a $state"))
+    assert set(re.findall(r"\$\{(FRAMEHAUL_\w+)", (PROJECT / "docker-compose.yml").read_text())) == given.keys()
+    for path in (tmp_path / "it's a $state" / "docker").glob("*-password"):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.read_text() in given.values()

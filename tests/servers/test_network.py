@@ -20,7 +20,7 @@ import pytest
 
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers, network
-from framehaul.servers.network import Certificate, Link, Relaying, relaying
+from framehaul.servers.network import Link, Relaying, relaying
 from framehaul.techniques.clients import open_http_client
 
 LOOPBACK = "127.0.0.1"
@@ -62,7 +62,7 @@ def test_a_network_is_no_nearer_and_no_faster_than_was_asked_for(link: Link) -> 
         relay.use(link)
         sent = os.urandom(BULK_BYTES)
         begun = time.perf_counter()
-        with socket.create_connection((LOOPBACK, relay.port(port))) as client:
+        with socket.create_connection((LOOPBACK, relay.ports[port])) as client:
             client.sendall(sent)
             client.shutdown(socket.SHUT_WR)
             assert received(client) == sent
@@ -79,7 +79,7 @@ def test_a_network_is_not_much_farther_than_was_asked_for() -> None:
     with answering(echo) as port, relaying(port) as relay:
         relay.use(Link("near", 1))
         times = []
-        with socket.create_connection((LOOPBACK, relay.port(port))) as client:
+        with socket.create_connection((LOOPBACK, relay.ports[port])) as client:
             for _ in range(50):
                 begun = time.perf_counter()
                 client.sendall(b".")
@@ -92,54 +92,54 @@ def test_it_ends_with_whoever_started_it_whatever_its_connections_do() -> None:
     with socket.create_server((LOOPBACK, 0)) as listener:
         port = listener.getsockname()[1]
         with relaying(port) as relay:
-            client = socket.create_connection((LOOPBACK, relay.port(port)))
+            client = socket.create_connection((LOOPBACK, relay.ports[port]))
             process = psutil.Process(relay.process.pid)
         assert not process.is_running()
         client.close()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return network.certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def tls(made: Certificate, servers: Servers) -> Iterator[Relaying]:
+def tls(made: Path, servers: Servers) -> Iterator[Relaying]:
     postgres = servers.postgres.port
-    with relaying(postgres, servers.clickhouse.http_port, made=made, postgres=postgres) as there:
+    with relaying(postgres, servers.clickhouse.http_port, authority=made, postgres=postgres) as there:
         yield there
 
 
 def dsn(servers: Servers, tls: Relaying, authority: Path, host: str = LOOPBACK) -> str:
     options = (("sslmode", "verify-full"), ("sslrootcert", str(authority)))
-    return replace(servers.postgres, host=host, port=tls.port(servers.postgres.port), options=options).dsn()
+    return replace(servers.postgres, host=host, port=tls.ports[servers.postgres.port], options=options).dsn()
 
 
-def test_postgres_is_reached_with_its_certificate_verified(servers: Servers, tls: Relaying, made: Certificate) -> None:
-    with psycopg.connect(dsn(servers, tls, made.authority)) as connection:
+def test_postgres_is_reached_with_its_certificate_verified(servers: Servers, tls: Relaying, made: Path) -> None:
+    with psycopg.connect(dsn(servers, tls, made)) as connection:
         assert connection.pgconn.ssl_in_use
         assert connection.execute("SELECT repeat('x', 1000000)").fetchone() == ("x" * 1_000_000,)
 
 
 def test_a_certificate_of_another_authority_or_host_is_refused(
-    servers: Servers, tls: Relaying, made: Certificate, tmp_path: Path
+    servers: Servers, tls: Relaying, made: Path, tmp_path: Path
 ) -> None:
-    another = network.certificate(tmp_path).authority
+    another = network.certificate(tmp_path)
     with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
         psycopg.connect(dsn(servers, tls, another))
     context = ssl.create_default_context(cafile=another)
-    plain = socket.create_connection((LOOPBACK, tls.port(servers.clickhouse.http_port)))
+    plain = socket.create_connection((LOOPBACK, tls.ports[servers.clickhouse.http_port]))
     with plain, pytest.raises(ssl.SSLError, match="verify"):
         context.wrap_socket(plain, server_hostname=LOOPBACK)
     with pytest.raises(psycopg.OperationalError, match="does not match host name"):
-        psycopg.connect(dsn(servers, tls, made.authority, host="localhost"))
+        psycopg.connect(dsn(servers, tls, made, host="localhost"))
 
 
 def test_clickhouse_is_reached_with_its_certificate_verified(
-    servers: Servers, tls: Relaying, made: Certificate, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, tls: Relaying, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.authority))
-    server = replace(servers.clickhouse, http_port=tls.port(servers.clickhouse.http_port), secure=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    server = replace(servers.clickhouse, http_port=tls.ports[servers.clickhouse.http_port], secure=True)
     with open_http_client(server) as connection:
         kept = connection.connection.sock
         for _ in range(3):  # what TLS has to say beside what was asked, such as tickets, is no end of the connection
@@ -147,10 +147,10 @@ def test_clickhouse_is_reached_with_its_certificate_verified(
             assert connection.connection.sock is kept
 
 
-def test_the_key_is_private_and_that_of_the_authority_is_not_kept(made: Certificate) -> None:
-    assert made.server.stat().st_mode & 0o077 == 0
-    assert {path.name for path in made.server.parent.iterdir()} == {"authority.pem", "server.pem"}
-    assert "PRIVATE" not in made.authority.read_text()
+def test_the_key_is_private_and_that_of_the_authority_is_not_kept(made: Path) -> None:
+    assert made.with_name("server.pem").stat().st_mode & 0o077 == 0
+    assert {path.name for path in made.parent.iterdir()} == {"authority.pem", "server.pem"}
+    assert "PRIVATE" not in made.read_text()
 
 
 def test_without_trustme_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

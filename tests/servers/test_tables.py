@@ -17,7 +17,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, COMMENT, Column, ColumnType, Table
 from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
-from framehaul.servers.ports import choose_port
+from framehaul.servers.local import choose_port
 from framehaul.servers.tables import OUR_MERGES, ClickHouseTables, tables_of
 
 THEIRS = ANALYTICS_METRICS.renamed("somebody's table")

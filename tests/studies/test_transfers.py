@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framehaul.bench import store
-from framehaul.reporting.versions import size_text
+from framehaul.reporting.tables import size_text
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.transfers import study

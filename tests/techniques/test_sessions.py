@@ -25,7 +25,7 @@ from framehaul.data.schema import Column, Table, quote_postgres_text
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.ports import choose_port
+from framehaul.servers.local import choose_port
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.places import hostile_session

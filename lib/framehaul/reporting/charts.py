@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import polars as pl
@@ -93,27 +91,6 @@ def shown(figure: Figure, name: str) -> SVG:
     return SVG(text, metadata={"alt": described or name.replace("_", " "), "figure": path.name})
 
 
-@contextmanager
-def panels(
-    count: int, columns: int = 1, *, height: float, width: float = 10.5, heights: Sequence[float] | None = None
-) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield a figure and its panels; the style of figures applies within the block. Sizes are inches."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        grid = figure.subplots(-(-count // columns), columns, squeeze=False, height_ratios=heights)
-        drawn = list(grid.flat)
-        for axes in drawn:
-            axes.set_axisbelow(True)
-        for axes in drawn[count:]:
-            axes.set_axis_off()
-        yield figure, drawn[:count]
-
-
-def title(axes: Axes, text: str, size: float | None = None) -> None:
-    """Set the title of a panel."""
-    axes.set_title(text, loc="left", fontweight="bold", fontsize=size or mpl.rcParams["axes.titlesize"])
-
-
 def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), size: float | None = None) -> None:
     """Name the lines of a panel from the top; `origins` decide the colors of names."""
     axes.set_yticks(range(len(labels)), labels, fontsize=size)
@@ -181,12 +158,6 @@ def note(axes: Axes, x: float, y: float, text: str, color: str, size: float | No
     axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=color, fontsize=size)
 
 
-def legend(figure: Figure, colors: Mapping[str, str], **how: Any) -> None:
-    """Explain colors below the panels."""
-    handles = [Patch(color=color, label=name) for name, color in colors.items()]
-    figure.legend(handles=handles, frameon=False, loc="outside lower left", **how)
-
-
 def bars(
     medians: pl.DataFrame,
     *,
@@ -220,10 +191,9 @@ def bars(
         axes.set_xlim(left=0)
         quantities(axes.xaxis)
 
-    about = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
-    explain = partial(_legend, about=f"{heading_and_form(x)[0]}, {about}", colors=colors)
+    about = f"{heading_and_form(x)[0]}, median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
     height, each = 0.9 + sum(heights) / columns, heights if columns == 1 else None
-    return _chart(name, parts, draw, explain, columns=columns, height=height, heights=each)
+    return _chart(name, parts, draw, about, colors, columns=columns, height=height, height_ratios=each)
 
 
 def lines(
@@ -265,8 +235,8 @@ def lines(
         axes.set_xlabel(heading_and_form(x)[0], fontsize=8)
 
     about = [f"{heading_and_form(y)[0]}, median of passes", *(f"{style}: {value}" for value, style in dashes.items())]
-    explain = partial(_legend, about="; ".join(about), colors=colors)
-    return _chart(name, parts, draw, explain, columns=min(2, len(parts)), height=0.9 + 3.2 * -(-len(parts) // 2))
+    columns, height = min(2, len(parts)), 0.9 + 3.2 * -(-len(parts) // 2)
+    return _chart(name, parts, draw, "; ".join(about), colors, columns=columns, height=height)
 
 
 def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG | None:
@@ -287,8 +257,7 @@ def intervals(ratios: pl.DataFrame, *, name: str, color: str) -> SVG | None:
         axes.grid(axis="x", color="#eeeeee")
         axes.set_xlabel("ratio, logarithmic; line: range of rounds, from six rounds on a 95% interval", loc="right")
 
-    explain = partial(_legend, about=color, colors=colors)
-    return _chart(name, _parts(ratios), draw, explain, height=1.2 + 0.3 * measured)
+    return _chart(name, _parts(ratios), draw, color, colors, height=1.2 + 0.3 * measured)
 
 
 def points(
@@ -307,14 +276,15 @@ def points(
         axes.grid(color="#eeeeee")
         axes.set(xlabel=heading_and_form(x)[0], ylabel=heading_and_form(y)[0])
 
-    explain = partial(_legend, about=color.replace("_", " "), colors=colors)
-    return _chart(name, parts, draw, explain, columns=len(parts), height=5)
+    return _chart(name, parts, draw, color.replace("_", " "), colors, columns=len(parts), height=5)
 
 
 type Parts = Sequence[tuple[str, pl.DataFrame]]
 """The title and the rows of each panel."""
 type Draw = Callable[[Axes, pl.DataFrame], None]
 """A function that draws the rows of a panel."""
+type Explain = Callable[[Figure], None]
+"""A function that adds a legend."""
 
 
 def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:
@@ -326,18 +296,27 @@ def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:
     return [(str(DATABASES.get(about, about)), part) for (about,), part in frame.group_by(panel, maintain_order=True)]
 
 
-def _chart(
-    name: str, parts: Parts, draw: Draw, explain: Callable[[Figure], None], title_size: float | None = 9, **layout: Any
-) -> SVG | None:
-    """Lay out the panels, draw and explain them, and save the figure as `name`; without panels, nothing is drawn."""
-    if not parts:
-        return None
-    with panels(len(parts), **layout) as (figure, drawn):
-        for axes, (about, part) in zip(drawn, parts, strict=True):
+def _chart(name: str, parts: Parts, draw: Draw, about: str, colors: Mapping[Any, str], **layout: Any) -> SVG | None:
+    """Draw the panels with a legend, and save the figure as `name`; without panels, nothing is drawn."""
+    explain = partial(_legend, about=about, colors=colors)
+    return shown(_figure(parts, draw, explain, **layout, titles=9), name) if parts else None
+
+
+def _figure(
+    parts: Parts, draw: Draw, explain: Explain, height: float, columns: int = 1, titles: Any = "large", **grid: Any
+) -> Figure:
+    """Lay out the panels in a figure of a height in inches, draw and explain them; `titles` is the size of titles."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, height), layout="constrained")
+        panels = figure.subplots(-(-len(parts) // columns), columns, squeeze=False, **grid).flat
+        for axes in panels[len(parts) :]:
+            axes.set_axis_off()
+        for axes, (about, part) in zip(panels, parts, strict=False):
+            axes.set_axisbelow(True)
             draw(axes, part)
-            title(axes, about, title_size)
+            axes.set_title(about, loc="left", fontweight="bold", fontsize=titles)
         explain(figure)
-    return shown(figure, name)
+    return figure
 
 
 def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
@@ -353,7 +332,9 @@ def _legend(figure: Figure, about: str, colors: Mapping[Any, str]) -> None:
     if len(colors) > 1:
         names = {str({**FAMILIES, **DATABASES}.get(value, value)): ink for value, ink in colors.items()}
         columns = max(1, int(LEGEND_CHARACTERS / (6 + max(map(len, names)))))
-        legend(figure, names, ncols=columns, fontsize=8, title=about, alignment="left")
+        handles = [Patch(color=ink, label=name) for name, ink in names.items()]
+        how: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "alignment": "left"}
+        figure.legend(handles=handles, ncols=columns, fontsize=8, title=about, **how)
     else:
         figure.supxlabel(about, x=0.01, ha="left", fontsize=8)
 
@@ -367,30 +348,33 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
 
     The ring is larger than the dot, so that both are visible where they are equal.
     """
-    groups = [
-        group.filter(pl.col("published_rows_per_s").is_not_null()).sort("published_rows_per_s", descending=True)
-        for _, group in summary.group_by("database", "direction", maintain_order=True)
-    ]
-    heights = [len(group) + 2 for group in groups]
-    with panels(len(groups), height=0.25 * sum(heights) + 1.2, heights=heights) as (figure, drawn):
-        for axes, group in zip(drawn, groups, strict=True):
-            for at, row in enumerate(group.to_dicts()):
-                published, measured = row["published_rows_per_s"], row["mean_rows_per_s"]
-                if measured is None:
-                    note(axes, published, at, f"not measured here: {row['status']}", FAINT)
-                else:
-                    axes.plot([published, measured], [at, at], color="#cccccc", linewidth=2, zorder=1)
-                    axes.scatter(measured, at, color=FAMILY_COLORS[row["family"]], s=24, zorder=3)
-                axes.scatter(published, at, facecolor="white", edgecolor=INK, s=52, zorder=2)
-            name_lines(axes, group["label"].to_list())
-            quantities(axes.xaxis, logarithmic=True)
-            axes.margins(x=0.06)
-            axes.grid(axis="x", which="both", color="#eeeeee")
-            title(axes, f"{DATABASES[group['database'][0]]} {group['direction'][0]}")
-        drawn[-1].set_xlabel("rows/s, mean of passes, logarithmic: ring = published, dot = measured here", loc="right")
-        colors = _colors(pl.concat(groups), "family")
-        legend(figure, {FAMILIES[family]: color for family, color in colors.items()}, ncols=5)
-    return figure
+    measured = summary.drop_nulls("published_rows_per_s")
+    panel = pl.format("{} {}", pl.col("database").replace_strict(DATABASES), "direction")
+    parts = _parts(measured.with_columns(panel=panel), "panel")
+    heights = [len(group) + 2 for _, group in parts]
+
+    def draw(axes: Axes, part: pl.DataFrame) -> None:
+        group = part.sort("published_rows_per_s", descending=True)
+        for at, row in enumerate(group.to_dicts()):
+            published, ours = row["published_rows_per_s"], row["mean_rows_per_s"]
+            if ours is None:
+                note(axes, published, at, f"not measured here: {row['status']}", FAINT)
+            else:
+                axes.plot([published, ours], [at, at], color="#cccccc", linewidth=2, zorder=1)
+                axes.scatter(ours, at, color=FAMILY_COLORS[row["family"]], s=24, zorder=3)
+            axes.scatter(published, at, facecolor="white", edgecolor=INK, s=52, zorder=2)
+        name_lines(axes, group["label"].to_list())
+        quantities(axes.xaxis, logarithmic=True)
+        axes.margins(x=0.06)
+        axes.grid(axis="x", which="both", color="#eeeeee")
+
+    def explain(figure: Figure) -> None:
+        about = "rows/s, mean of passes, logarithmic: ring = published, dot = measured here"
+        figure.axes[-1].set_xlabel(about, loc="right")
+        handles = [Patch(color=ink, label=FAMILIES[family]) for family, ink in _colors(measured, "family").items()]
+        figure.legend(handles=handles, frameon=False, loc="outside lower left", ncols=5)
+
+    return _figure(parts, draw, explain, height=0.25 * sum(heights) + 1.2, height_ratios=heights)
 
 
 GLANCE_INK = "#7d858f"
@@ -418,8 +402,8 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
     groups = rows.partition_by("database", "direction", maintain_order=True)
     speeds, sizes = rows["median_rows_per_s"].to_list(), sorted(set(rows["rows"].to_list()))
     of_rows = f"{'up to ' if len(sizes) > 1 else ''}{sizes[-1]:,} rows" if sizes else "no rows"
-    with panels(1, width=6.4, height=1.1 + 1.3 * len(groups)) as (figure, [axes]):
-        figure.patch.set_alpha(0)
+
+    def draw(axes: Axes, _: pl.DataFrame) -> None:
         axes.patch.set_alpha(0)
         quantities(axes.xaxis, logarithmic=True)
         axes.set_xlim(min(speeds, default=1.0) * 0.75, max(speeds, default=1.0) * 1.25)
@@ -435,6 +419,10 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
         axes.spines[:].set_color(GLANCE_INK)
         axes.grid(axis="x", color=GLANCE_INK, linewidth=0.5, alpha=0.35)
         axes.set_xlabel(f"rows/s, median of passes of {of_rows} (logarithmic)", color=GLANCE_INK)
+
+    def explain(figure: Figure) -> None:
+        figure.set_figwidth(6.4)
+        figure.patch.set_alpha(0)
         handles = [
             Line2D([], [], linestyle="", marker=mark, color=color, label=name, markersize=7)
             for kind, (name, color, mark) in GLANCE.items() if kind in set(rows["kind"])
@@ -443,7 +431,8 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
             handles=handles, loc="outside upper right", ncols=2, frameon=False, labelcolor=GLANCE_INK,
             handletextpad=0.2, columnspacing=1.2,
         )  # fmt: skip
-    return figure
+
+    return _figure([("", rows)], draw, explain, 1.1 + 1.3 * len(groups))
 
 
 def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
@@ -473,8 +462,7 @@ DARK = 1.1
 """A color is dark if its red, green and blue add up to less."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """An outcome of a cell of an outcome map."""
 
     color: str
@@ -501,6 +489,8 @@ def outcomes(
     value; a single map has the techniques across if there are more values of `x`. `heading` is the title, and `empty`
     explains a place without a cell.
     """
+    if cells.is_empty():
+        return None
     about = dict(cells.select(x, group).iter_rows()) if group else {}
     values = cells[x].unique(maintain_order=True).to_list()
     order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
@@ -545,7 +535,7 @@ def outcomes(
     words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
     height = 1.2 + 0.17 * sum(lines)
     height = height + 0.4 * len(parts) + 2 * words if panel else height + words
-    return _chart(name, parts, draw, explain, None, height=height, heights=lines if panel else None)
+    return shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:

@@ -6,8 +6,7 @@ import textwrap
 from typing import Literal, get_args
 
 from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
-from framehaul.reporting.tables import Row, markdown_table, thousands
-from framehaul.reporting.versions import machines_text
+from framehaul.reporting.tables import Row, machines_text, markdown_table, thousands
 from framehaul.techniques.registry import DATABASES
 
 Format = Literal["markdown", "csv"]

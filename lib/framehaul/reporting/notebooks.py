@@ -7,10 +7,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 import nbformat
 import papermill
@@ -22,7 +22,7 @@ from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting import index, lanes, pages, progress
+from framehaul.reporting import pages, progress
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
 
@@ -31,9 +31,7 @@ LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
 """The timeout of a cell, plus the time of its rows at this speed."""
 
 
-def run(
-    chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study], collect: Collect
-) -> bool:
+def run(chosen: Sequence[progress.Pair], settings: Settings, known: Sequence[Study], collect: Collect) -> bool:
     """Execute notebooks with these parameters, and write their pages under `settings.out`; return False if any failed.
 
     The index has the pages of all `known` studies, and the results that `collect` returns for the results directory.
@@ -43,8 +41,7 @@ def run(
     try:
         for name in ("reports/failed", "results", "figures"):
             (settings.out / name).mkdir(parents=True, exist_ok=True)
-            (settings.out / name / ".writable").touch()
-            (settings.out / name / ".writable").unlink()
+            tempfile.TemporaryFile(dir=settings.out / name).close()
     except OSError as error:
         raise SettingsError(f"OUT={settings.out}: {error.strerror}; choose a directory that can be written") from error
 
@@ -69,9 +66,9 @@ def run(
             with plan.timed("starting the servers"):
                 stack.enter_context(servers.running(settings))
                 stack.enter_context(_alone(settings.state_dir))
-        for stage in lanes.stages(plan.left, settings.preset):
+        for stage in progress.stages(plan.left, settings.preset):
             if len(stage) > 1:
-                lanes.in_parallel(stage, execute, made.publish)
+                progress.in_parallel(stage, execute, made.publish)
             else:
                 made.publish(*stage[0], execute(*stage[0], sys.stdout))
         made.wait()
@@ -85,38 +82,28 @@ def run(
 def _alone(state_dir: Path) -> Iterator[None]:
     """Keep other runs from using these servers within the block; raises ServerError if another run uses them."""
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (state_dir / LOCK_OF_A_RUN).open("a+") as lock:
+    with (state_dir / LOCK_OF_A_RUN).open("a") as lock:
         if not locked(lock):
-            lock.seek(0)
             raise ServerError(
-                f"another run (process {lock.read()}) has the servers of {state_dir}, and both would write into the "
-                "same tables; wait until it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
+                f"another run has the servers of {state_dir}, and both would write into the same tables; wait until "
+                "it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
             )
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
         yield
 
 
-class _Pages:
+class _Pages(ThreadPoolExecutor):
     """The pages and the index of a run, which are written in a thread as notebooks end."""
 
     def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan, collect: Collect) -> None:
+        super().__init__(1, "framehaul-pages")
         self._reports, self._known, self._plan, self._collect = reports, known, plan, collect
-        self._maker, self._making = ThreadPoolExecutor(1, "framehaul-pages"), list[Future[None]]()
         self.problems: dict[str, str] = {}
         """The error of each notebook that failed."""
-
-    def __enter__(self) -> Self:
-        self._making.append(self._maker.submit(self._refresh_index))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._maker.shutdown()
+        self._making = [self.submit(self._refresh_index)]
 
     def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
         """Export the page of an executed notebook in the thread, while the next kernel starts."""
-        self._making.append(self._maker.submit(self._publish, study, values, problem))
+        self._making.append(self.submit(self._publish, study, values, problem))
 
     def wait(self) -> None:
         """Wait until all pages are written; raise the exception of a page that is not."""
@@ -152,15 +139,18 @@ class _Pages:
             link = next((one for one in (*links, f"{name}.html") if (self._reports / one).exists()), "")
             if link:
                 title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-                entries.append(index.Entry(name, title, study.question, link, problem))
+                entries.append(pages.Entry(name, title, study.question, link, problem))
             if study.headline:
                 headlines.append(pages.shown_by(self._reports / f"{name}.ipynb", study.headline, "text/html"))
         metadata = store.read_metadata(results)
-        index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
+        pages.write_index(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
 
 
 def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:
     """Execute a notebook, at first into `reports/failed`; return its error or None."""
+    further = imported(study.patience)(values) if study.patience else 0
+    moved = values.get("rows", 0) * (values.get("rounds", 1) + values.get("warmup", 0))
+    patience_s = None if further is None else int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
     short = "/var/tmp"  # noqa: S108  a private directory in it: paths of sockets have at most 107 bytes (unix(7))
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=short, ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. A killed kernel leaves
@@ -170,7 +160,7 @@ def _execute(study: Study, values: dict[str, Any], reports: Path, output: progre
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", reports / "failed" / f"{study.notebook}.ipynb", values,
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
-                execution_timeout=_patience_seconds(study, values), config=kernel,
+                execution_timeout=patience_s, config=kernel,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
@@ -190,15 +180,6 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
         if reports.parent == PROJECT and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
             pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
-
-
-def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
-    """Return the timeout of a cell of a notebook with these parameters; None for no timeout."""
-    further = imported(study.patience)(taken) if study.patience else 0
-    if further is None:
-        return None
-    moved = taken.get("rows", 0) * (taken.get("rounds", 1) + taken.get("warmup", 0))
-    return int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
 
 
 def _strip_paths(path: Path) -> None:

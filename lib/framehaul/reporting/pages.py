@@ -1,16 +1,26 @@
-"""Export executed notebooks as Markdown, and as HTML pages that share styles and a script and need no network."""
+"""Export executed notebooks as Markdown, and as HTML pages that share styles and a script and need no network.
+
+The index page has every result, with filters and comparisons, and links to all other pages.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import json
 import re
-from collections.abc import Mapping
-from itertools import chain, count
+from collections.abc import Mapping, Sequence
+from itertools import chain, count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
+from jinja2 import Environment, FileSystemLoader
 from nbconvert import HTMLExporter, MarkdownExporter
 from traitlets.config import Config
+
+from framehaul.reporting.tables import machines_text, size_text
 
 TEMPLATES = Path(__file__).parent
 HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="#\2">¶</a></h\1>')
@@ -18,6 +28,8 @@ HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="
 PLACEHOLDER = re.compile("<p>framehaul-output-([0-9]+)</p>")
 OWN_STYLE = re.compile(r"<style>[^<]*</style>(?=\s*<(?:table class=\"framehaul|div class=\"output_html\"))")
 """The style of a table or of code in a notebook; a page has it in its stylesheet."""
+LINKS = re.compile(rb'(<nav [^>]*class="pages"[^>]*>).*?(</nav>)', re.DOTALL)
+"""The element of a page with links to other pages."""
 README = "readme-"
 """The prefix of tags of cells whose tables are blocks of README.md."""
 BLOCK = re.compile(r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->", re.DOTALL)
@@ -27,7 +39,7 @@ BLOCK = re.compile(r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*
 def export(notebook: Path, page: Path) -> None:
     """Convert an executed notebook into an HTML page with folded code, in `reports` or in `reports/failed`.
 
-    The page links the run's figures and the files of `write_assets`; `index.write` adds links to other pages.
+    The page links the run's figures and the files of `write_assets`; `write_index` adds links to other pages.
     """
     failed = page.parent.name == "failed"
     content = answer_first(nbformat.read(notebook, as_version=4))
@@ -53,9 +65,7 @@ def write_assets(reports: Path) -> None:
     """Write the stylesheet and the script of all pages into `reports/assets`."""
     (reports / "assets").mkdir(exist_ok=True)
     for name in ("pages.css", "pages.js"):
-        content, path = (TEMPLATES / "report_template" / name).read_bytes(), reports / "assets" / name
-        if not path.exists() or path.read_bytes() != content:
-            put(path, content)
+        put(reports / "assets" / name, (TEMPLATES / "report_template" / name).read_bytes())
 
 
 def put(path: Path, content: bytes) -> None:
@@ -101,8 +111,8 @@ def shown_by(notebook: Path, tag: str, kind: str) -> str:
 def readme_blocks(notebook: Path) -> dict[str, str]:
     """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
     tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
-    names = [tag.removeprefix(README) for tag in tags if tag.startswith(README)]
-    return {name: shown_by(notebook, README + name, "text/markdown") for name in names}
+    blocks = (tag for tag in tags if tag.startswith(README))
+    return {tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in blocks}
 
 
 def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:
@@ -170,3 +180,50 @@ def title_of(content: nbformat.NotebookNode) -> str:
     # papermill inserts a cell with the error before the first heading of a failed notebook.
     lines = (line for cell in content.cells for line in str(cell.source).strip().splitlines()[:1])
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+
+
+class Entry(NamedTuple):
+    """A notebook's entry in the index, with the path of its page from there, and the error of a run that failed."""
+
+    name: str
+    title: str
+    question: str
+    link: str
+    problem: str | None = None
+
+
+def write_index(
+    reports: Path, entries: Sequence[Entry], metadata: Mapping[str, Any], headline: str, measured: Mapping[str, Any]
+) -> None:
+    """Write `index.html`, and add links to the index, the previous and the next page to each page.
+
+    The index has the headline, which is HTML, the results in `measured` (`collected.page`), entries, and machine.
+    """
+    loader, runs = FileSystemLoader(TEMPLATES / "index_page"), metadata["runs"]
+    page = Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("index.html")
+    shown = {entry.name: runs[entry.name] for entry in entries if entry.name in runs}
+    packed = gzip.compress(json.dumps(measured).encode(), mtime=0) if measured.get("rows") else b""
+    content = page.render(
+        measured=base64.b64encode(packed).decode(), headline=headline, machine=machines_text(metadata, runs.values()),
+        made={name: f"{size_text(run)}, {run['started']}" for name, run in shown.items()}, entries=entries,
+    )  # fmt: skip
+    write_assets(reports)
+    put(reports / "index.html", content.encode())
+    _link_pages(reports, entries)
+
+
+def _link_pages(reports: Path, entries: Sequence[Entry]) -> None:
+    """Add links to the index, the previous and the next page to every page, including pages of failed runs."""
+    previous = {after.name: before for before, after in pairwise(entries)}
+    following = {before.name: after for before, after in pairwise(entries)}
+    for page in (*reports.glob("*.html"), *reports.glob("failed/*.html")):
+        up = "../" if page.parent != reports else ""
+        links = f'<a href="{up}index.html">framehaul: all reports</a>'
+        for relation, form, near in (("prev", "← {}", previous), ("next", "{} →", following)):
+            if entry := near.get(page.stem):
+                text = form.format(html.escape(entry.title.partition(":")[0]))
+                links += f'<a rel="{relation}" href="{up}{html.escape(entry.link)}">{text}</a>'
+        content = page.read_bytes()  # a page of an interrupted run may end within a character
+        linked = LINKS.sub(rb"\1" + links.encode().replace(b"\\", rb"\\") + rb"\2", content)
+        if linked != content:
+            put(page, linked)

@@ -1,4 +1,4 @@
-"""Show frames as tables: HTML in a notebook, Markdown in the writeup."""
+"""Show frames as tables, and what a run was made with: HTML in a notebook, Markdown in the writeup."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import polars as pl
 from IPython.display import Markdown
 
 from framehaul.bench import ratios, store
-from framehaul.reporting.versions import machine_text, size_text, versions_text
 from framehaul.settings import load_settings
 from framehaul.techniques.registry import DATABASES
 
@@ -26,54 +26,37 @@ ENDS = ("low", "high", "rounds")
 """The suffixes of the columns with the range or interval of a number, and with its number of rounds."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
+class Column(NamedTuple):
+    """A column of a table, with the values by which a page sorts it; numbers are aligned right."""
 
     title: str
-    name: str
-    """The field of a row that the column shows."""
-    text: Callable[[Row], str]
+    values: Sequence[Any]
+    texts: Sequence[str]
     numeric: bool
-    """Numbers are aligned right, and are not shown in a row that was skipped or failed."""
 
 
 @dataclass(frozen=True, repr=False)
 class Listing:
-    """A table that notebooks display; `str` of it is Markdown.
-
-    A row whose `status` is `skipped` or `failed` shows its status in the first column of numbers, and no numbers.
-    """
+    """A table that notebooks display; `str` of it is Markdown."""
 
     columns: Sequence[Column]
-    rows: Sequence[Row]
+    statuses: Sequence[str]
     note: str = ""
 
-    def _texts(self, row: Row) -> list[str]:
-        status = row.get("status", "ok")
-        if status not in ("skipped", "failed"):
-            return [column.text(row) for column in self.columns]
-        first = next((one for one in self.columns if one.numeric), None)
-        return [one.text(row) if not one.numeric else status if one is first else "" for one in self.columns]
-
     def __str__(self) -> str:
-        titles, numeric = [one.title for one in self.columns], [one.numeric for one in self.columns]
-        return markdown_table(titles, map(self._texts, self.rows), numeric)
+        titles, _, texts, numeric = zip(*self.columns, strict=True)
+        return markdown_table(titles, zip(*texts, strict=True), numeric)
 
     def _repr_markdown_(self) -> str:
         return f"{self}\n\n{self.note}" if self.note else str(self)
 
     def _repr_html_(self) -> str:
         """Return HTML; the script of a page makes a table of class `sortable` sortable, by `data-order`."""
-        head = "".join(f"<th{_attributes(column)}>{html.escape(column.title)}</th>" for column in self.columns)
-        body = []
-        for row in self.rows:
-            cells = "".join(
-                f"<td{_attributes(column, row.get(column.name))}>{_inline(text)}</td>"
-                for column, text in zip(self.columns, self._texts(row), strict=True)
-            )
-            body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
-        sortable = " sortable" if len(self.rows) > SORTABLE_ROWS else ""
+        number = ' class="number"'
+        head = "".join(f"<th{number * one.numeric}>{html.escape(one.title)}</th>" for one in self.columns)
+        cells = [map(_cell, one.values, one.texts, repeat(one.numeric)) for one in self.columns]
+        body = (f'<tr class="{status}">{"".join(row)}</tr>' for status, *row in zip(self.statuses, *cells, strict=True))
+        sortable = " sortable" if len(self.statuses) > SORTABLE_ROWS else ""
         note = f"<p>{_inline(self.note)}</p>" if self.note else ""
         return (
             f'<div class="listing"><style>{TABLE_CSS}</style><table class="framehaul{sortable}"><thead><tr>{head}</tr>'
@@ -81,18 +64,14 @@ class Listing:
         )
 
 
-def _attributes(column: Column, value: Any = None) -> str:
-    """Return the attributes of a cell: the class of numbers, and the value that they are sorted by."""
-    order = f' data-order="{float(value)!r}"' if isinstance(value, int | float) else ""
-    return f' class="number"{order}' if column.numeric else ""
+def _cell(value: object, text: str, numeric: bool) -> str:
+    order = f' data-order="{float(value)!r}"' if numeric and isinstance(value, int | float) else ""
+    return f"<td{' class="number"' * numeric}{order}>{_inline(text)}</td>"
 
 
 def _inline(text: str) -> str:
     """Return text as HTML; text in backticks is code, as in Markdown."""
-    parts = html.escape(text, quote=False).split("`")
-    if len(parts) % 2 == 0:
-        return "`".join(parts)
-    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+    return re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
 # More specific than JupyterLab's own rules, which set all cells to the right.
@@ -120,15 +99,23 @@ def show(
     """
     if frame.is_empty():
         return Markdown(empty)
-    names, speed = frame.columns, ""
+    names, speed, rows = frame.columns, "", frame.to_dicts()
     hidden = {f"{name}_{end}" for name in names for end in ENDS}
     if "unstable" in names:
         speed = next((name for name in names if name.endswith("_per_s") or name == "tps"), "")
         hidden |= {"unstable"} if speed else set()
-    if "status" in names and set(frame["status"]) <= {"ok"}:
+    statuses = [row.get("status", "ok") for row in rows]
+    if "status" in names and {*statuses} <= {"ok"}:
         hidden |= {"status", "reason"}
-    columns = [_column(name, frame.schema[name], titles or {}, speed) for name in names if name not in hidden]
-    return Listing(columns, frame.to_dicts(), caption)
+    columns, missing = list[Column](), [one if one in ("skipped", "failed") else None for one in statuses]
+    for name in (one for one in names if one not in hidden):
+        heading, text = _column(name, frame.schema[name], speed)
+        texts, numeric = [*map(text, rows)], frame.schema[name].is_numeric()
+        if numeric:
+            texts = [text if one is None else one for one, text in zip(missing, texts, strict=True)]
+            missing = [one and "" for one in missing]  # only the first column of numbers has it
+        columns.append(Column((titles or {}).get(name, heading), frame[name].to_list(), texts, numeric))
+    return Listing(columns, statuses, caption)
 
 
 def caption(study: str = "") -> str:
@@ -143,7 +130,54 @@ def caption(study: str = "") -> str:
 
 def versions(study: str = "") -> Markdown:
     """Show the machine, servers and libraries of the last run of a study, or of the first run."""
-    return Markdown(versions_text(*_last_run(study)))
+    metadata, notebook = _last_run(study)
+    run = metadata["runs"][notebook]
+    made_by = store.made_by(metadata, run)
+    servers = f", {run['servers']} servers" if "servers" in run else ""
+    lines = [
+        f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, commit {made_by['commit']}",
+        f"Machine: {machine_text(made_by['machine'])}",
+    ]
+    if load := run.get("load_average"):
+        text = ", ".join(f"{one:.2f}" for one in load)
+        disturbance = f"; CPU time stolen during it: {run['stolen_s']:g} s" if run.get("stolen_s") is not None else ""
+        if resumed := run.get("resumed_after"):
+            disturbance += f"; resumed after {resumed} passes, and this line is about the later ones"
+        lines.append(f"Load before the run (1, 5, 15 minutes): {text}{disturbance}")
+    if server := run.get("server", {}):
+        parts = [server[name] for name in ("version", "postgres") if name in server]
+        parts += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
+        parts += [f"its data on {run['data_filesystem']}"] if run.get("data_filesystem") else []
+        parts += [f"reached over a {server['transport']}"] if server.get("transport", "TCP") != "TCP" else []
+        settings = ", ".join(f"`{name} = {value}`" for name, value in server.get("settings", {}).items())
+        lines.append(f"Server: {'; '.join(filter(None, [*parts, settings]))}")
+    libraries = ", ".join(f"{name} {version}" for name, version in made_by["libraries"].items())
+    lines.append(f"Python {made_by['python']}; {libraries}")
+    lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
+    lines += [f"Not tried: `{name}`: {reason}" for name, reason in run.get("unavailable", {}).items()]
+    return Markdown("\n".join(f"- {line}" for line in lines))
+
+
+def machines_text(metadata: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return the descriptions of the machines that made these runs, each once; empty without runs."""
+    made = (store.made_by(metadata, run).get("machine", {}) for run in runs)
+    return "; ".join(dict.fromkeys(map(machine_text, made)))
+
+
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Return the description of a machine; `unknown` if none was recorded."""
+    parts = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB", "system": "{}"}
+    return ", ".join(form.format(machine[part]) for part, form in parts.items() if part in machine) or "unknown"
+
+
+def size_text(run: Mapping[str, Any]) -> str:
+    """Return how much a run measured."""
+    if what := run.get("what"):
+        return str(what)
+    race = " at most, in a race" if run.get("race") else ""
+    table = f" of the table {run['table']!r}" if run.get("table") else ""
+    passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
+    return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
 
 
 def _last_run(study: str) -> tuple[dict[str, Any], str]:
@@ -152,8 +186,8 @@ def _last_run(study: str) -> tuple[dict[str, Any], str]:
     return metadata, next(one for one in sorted(metadata["runs"]) if one.partition("_")[2] == study or not study)
 
 
-def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str) -> Column:
-    """Return the column of a table for a column of a frame; `speed` is the column whose unstable values are marked."""
+def _column(name: str, kind: pl.DataType, speed: str) -> tuple[str, Callable[[Row], str]]:
+    """Return the heading of a column and its text in a row; `speed` is the column whose unstable values are marked."""
     otherwise = ("{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_numeric() else "{}").format
     heading, form = heading_and_form(name, otherwise)
     if isinstance(kind, pl.List):
@@ -170,7 +204,7 @@ def _column(name: str, kind: pl.DataType, titles: Mapping[str, str], speed: str)
             return f"{form(value)} ({ends})"
         return f"{form(value)} ±" if name == speed and row["unstable"] else form(value)
 
-    return Column(titles.get(name, heading), name, text, kind.is_numeric())
+    return heading, text
 
 
 def _joined(values: Iterable[object]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
+from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers, external
 
 if TYPE_CHECKING:
     from framehaul.settings import Settings
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["ClickHouseServer", "PostgresServer", "Server", "Servers", "running", "start", "stop"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-def _mode(settings: Settings) -> Any:
-    """Return the module embedded, docker or external: framehaul.write needs none of them."""
-    return importlib.import_module(f"framehaul.servers.{settings.servers}")
 
 
 def reach_loopback_directly() -> None:
@@ -43,19 +38,26 @@ def running(settings: Settings) -> Iterator[Servers]:
     killed, and even if another process uses them. `start` starts servers that several processes share.
     """
     reach_loopback_directly()
-    with _mode(settings).running(settings) as servers:
+    found = nullcontext(external(settings)) if settings.servers == "external" else _mode(settings).running(settings)
+    with found as servers:
         yield _checked(settings, servers)
 
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external servers are not touched."""
     reach_loopback_directly()
-    return _checked(settings, _mode(settings).start(settings))
+    servers = external(settings) if settings.servers == "external" else _mode(settings).start(settings)
+    return _checked(settings, servers)
 
 
 def stop(settings: Settings) -> bool:
     """Stop the servers and return whether any were running; external servers are not touched."""
-    return bool(_mode(settings).stop(settings))
+    return settings.servers != "external" and bool(_mode(settings).stop(settings))
+
+
+def _mode(settings: Settings) -> Any:
+    """Return the module `embedded` or `docker`; only the servers that are used are imported."""
+    return importlib.import_module(f"{__name__}.{settings.servers}")
 
 
 def _checked(settings: Settings, servers: Servers) -> Servers:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from framehaul.errors import ServerError
+
+if TYPE_CHECKING:
+    from framehaul.settings import Settings
 
 TIMEOUT_SECONDS = 600
 """Time limit of clients for an answer."""
 VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
 """Variables with libpq's defaults for parts of an address: https://www.postgresql.org/docs/18/libpq-envars.html"""
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """The paths, on client and PostgreSQL server, of a shared directory for pg_parquet's files."""
-
-    on_client: str
-    on_server: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,8 @@ class PostgresServer:
     options: tuple[tuple[str, str], ...] = ()
     process_id: int | None = None
     """Process id of an embedded postmaster, whose CPU time can be measured."""
-    exchange: Exchange | None = None
+    exchange: tuple[str, str] | None = None
+    """The paths, on client and server, of a shared directory for pg_parquet's files."""
 
     @property
     def over_socket(self) -> bool:
@@ -90,7 +86,7 @@ class Servers:
     def from_json(cls, values: dict[str, Any]) -> Self:
         """Return the embedded servers from the values of the state file."""
         postgres, clickhouse = values.pop("postgres"), values.pop("clickhouse")
-        postgres |= {"options": (), "exchange": Exchange(**postgres["exchange"])}
+        postgres |= {"options": (), "exchange": tuple(postgres["exchange"])}
         return cls(PostgresServer(**postgres), ClickHouseServer(**clickhouse), **values)
 
 
@@ -137,3 +133,15 @@ def parse_clickhouse_url(
     ports = port or (8443 if secure else 8123), native_port or (9440 if secure else 9000)
     login = unquote(parts.username or "default"), unquote(parts.password or "")
     return ClickHouseServer(parts.hostname, *ports, *login, unquote(parts.path.strip("/")) or "default", secure)
+
+
+def external(settings: Settings) -> Servers:
+    """Return the servers that the settings name; raises ServerError when an address is missing or malformed."""
+    if not settings.postgres_dsn or not settings.clickhouse_url:
+        missing = "FRAMEHAUL_POSTGRES_DSN" if not settings.postgres_dsn else "FRAMEHAUL_CLICKHOUSE_URL"
+        raise ServerError(f"SERVERS=external needs {missing}; set it in the environment or in .env")
+    postgres = parse_postgres_dsn("FRAMEHAUL_POSTGRES_DSN", settings.postgres_dsn)
+    if settings.exchange_dir is not None:
+        on_server = settings.exchange_dir_on_server or str(settings.exchange_dir)
+        postgres = replace(postgres, exchange=(str(settings.exchange_dir), on_server))
+    return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")

@@ -1,26 +1,36 @@
-"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners."""
+"""Run the embedded ClickHouse: the engine in the wheel `chdb-core` with its HTTP and native listeners.
+
+`chdb-core` is clickhouse-local as a Python module. clickhouse-local can open a server's listeners since
+https://github.com/ClickHouse/ClickHouse/pull/101143 and serves them until its last statement ends. Here the last
+statement reads standard input, so that the server shuts down cleanly when its parent closes the input or dies.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framehaul.errors import ServerError
 from framehaul.servers.address import ClickHouseServer
-from framehaul.servers.files import end_of, password_in, write_private
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
+from framehaul.servers.local import password_in, when_ready, write_private
 
 USER, DATABASE = "framehaul", "default"
 GRANTS = "GRANT SYSTEM LISTEN ON *.*", "GRANT READ ON FILE", "GRANT CREATE TEMPORARY TABLE ON *.*"
 """The rights of the serving process, which opens the listeners and waits on standard input."""
+# HTTP comes last, because the parent waits until it answers.
+SERVE = """
+SYSTEM START LISTEN TCP;
+SYSTEM START LISTEN HTTP;
+SELECT count() FROM file('/dev/stdin', 'LineAsString', 'line String') FORMAT Null;
+"""
 
 
 @dataclass
@@ -51,23 +61,13 @@ class EmbeddedClickHouse:
         others = {"logger": {"errorlog": "server.log"}, "users_config": "users.xml", "default_profile": "default"}
         write_private(home / "config.xml", _xml({"clickhouse": {**listeners, **others}}))
         write_private(home / "users.xml", _xml({"clickhouse": self._users(password)}))
-        command = [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"]
+        command = [sys.executable, "-m", "framehaul.servers.clickhouse", "data"]
+        how: dict[str, Any] = {"cwd": home, "stdin": subprocess.PIPE, "start_new_session": True}
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-            )
-        server = ClickHouseServer(
-            "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
-        )
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.is_running():
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
-                    return server
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise ServerError("ClickHouse did not start; its output ends:\n" + end_of(log))
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, **how)
+        ports, ping = (self.http_port, self.native_port), f"http://127.0.0.1:{self.http_port}/ping"
+        when_ready("ClickHouse", log, lambda: urllib.request.urlopen(ping, timeout=5).close(), self.is_running)
+        return ClickHouseServer("127.0.0.1", *ports, USER, password, DATABASE, process_id=self._process.pid)
 
     def is_running(self) -> bool:
         """Return whether the serving process is alive."""
@@ -111,6 +111,20 @@ class EmbeddedClickHouse:
 
 def _xml(tree: Mapping[str, Any]) -> str:
     """Return a tree of settings as XML elements."""
-    return "".join(
-        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>" for name, value in tree.items()
-    )
+    parts = ((name, _xml(value) if isinstance(value, Mapping) else value) for name, value in tree.items())
+    return "".join(f"<{name}>{value}</{name}>" for name, value in parts)
+
+
+def serve(data: str) -> None:
+    """Serve the directory `data`; the engine reads config.xml and users.xml from the working directory."""
+    package = importlib.util.find_spec("chdb")
+    if package is None or package.origin is None:
+        raise SystemExit("the package chdb-core is not installed; run `make setup`")
+    # Only the extension module is imported, because importing the package opens a session.
+    sys.path.append(str(Path(package.origin).parent))
+    # With any other output format, the HTTP handshake of clickhouse-connect fails.
+    importlib.import_module("_chdb").query(SERVE, "TabSeparated", path=data)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -11,13 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
-from framehaul.servers.files import password_in, write_private
+from framehaul.servers.address import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.local import password_in
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
-from framehaul.settings import PROJECT, Settings
+from framehaul.settings import PREFIX, PROJECT, Settings
 
 POSTGRES_PORT, CLICKHOUSE_HTTP_PORT, CLICKHOUSE_NATIVE_PORT = 55432, 58123, 59000
 PGBOUNCER_PORT = 56432
@@ -50,14 +49,14 @@ def stop(settings: Settings) -> bool:
 
 def remove(settings: Settings) -> None:
     """Run `docker compose down --volumes`, which must happen before the passwords are removed."""
-    if (settings.state_dir / "docker" / "compose.env").exists():
+    if (settings.state_dir / "docker").exists():
         _compose(settings, *EVERY_PROFILE, "down", "--volumes")
 
 
 def _servers(settings: Settings) -> Servers:
     directory = settings.state_dir / "docker"
     passwords = [password_in(directory / f"{name}-password") for name in ("postgres", "clickhouse")]
-    exchange = Exchange(str(directory / "exchange"), "/framehaul-exchange")
+    exchange = str(directory / "exchange"), "/framehaul-exchange"
     ports = settings.postgres_port or POSTGRES_PORT, settings.clickhouse_http_port or CLICKHOUSE_HTTP_PORT
     return Servers(
         PostgresServer("127.0.0.1", ports[0], "framehaul", passwords[0], "framehaul", exchange=exchange),
@@ -76,36 +75,30 @@ def _compose(settings: Settings, *arguments: str) -> str:
         raise ServerError("SERVERS=docker needs the docker command with its compose plugin; or use SERVERS=embedded")
     # A volume keeps its initial passwords, so each state directory has its own volumes.
     name = f"framehaul-{hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12]}"
-    project = ["--project-directory", str(PROJECT), "--project-name", name]
-    command = ["docker", "compose", *project, "--env-file", str(_environment_file(settings)), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    project = ["--project-directory", str(PROJECT), "--project-name", name, "--env-file", os.devnull]
+    command, environment = ["docker", "compose", *project, *arguments], os.environ | _variables(settings)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ServerError(f"docker compose {' '.join(arguments)} failed: {done.stderr.strip()}")
     return done.stdout
 
 
-def _environment_file(settings: Settings) -> Path:
-    """Write the variables of the compose file to a private file and return its path."""
-    directory = settings.state_dir / "docker"
-    exchange, path = directory / "exchange", directory / "compose.env"
-    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+def _variables(settings: Settings) -> dict[str, str]:
+    """Return the variables of the compose file, and create the directory of exchanged files."""
+    exchange = settings.state_dir / "docker" / "exchange"
+    exchange.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     exchange.mkdir(mode=0o700, exist_ok=True)
-    user, group = os.getuid(), os.getgid()
-    if user == 0:  # PostgreSQL refuses to run as root
-        account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
-        user, group = account.pw_uid, account.pw_gid
-        os.chown(exchange, user, group)
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        shutil.chown(exchange, ACCOUNT_FOR_ROOT, pwd.getpwnam(ACCOUNT_FOR_ROOT).pw_gid)
     servers = _servers(settings)
     values = {
-        "FRAMEHAUL_POSTGRES_PASSWORD": servers.postgres.password,
-        "FRAMEHAUL_POSTGRES_PORT": servers.postgres.port,
-        "FRAMEHAUL_CLICKHOUSE_PASSWORD": servers.clickhouse.password,
-        "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
-        "FRAMEHAUL_CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
-        "FRAMEHAUL_EXCHANGE": exchange,
-        "FRAMEHAUL_UID": user,
-        "FRAMEHAUL_GID": group,
+        "POSTGRES_PASSWORD": servers.postgres.password,
+        "POSTGRES_PORT": servers.postgres.port,
+        "CLICKHOUSE_PASSWORD": servers.clickhouse.password,
+        "CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
+        "CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
+        "EXCHANGE": exchange,
+        "UID": exchange.stat().st_uid,
+        "GID": exchange.stat().st_gid,
     }
-    quoted = {key: str(value).replace("'", "\\'") for key, value in values.items()}
-    write_private(path, "".join(f"{key}='{value}'\n" for key, value in quoted.items()))
-    return path
+    return {f"{PREFIX}{name}": str(value) for name, value in values.items()}

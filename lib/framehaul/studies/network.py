@@ -25,8 +25,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Link, Relaying, certificate, relaying
-from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
+from framehaul.servers.network import Link, Pooler, Relaying, certificate, fill, of_docker, pooling, relaying
 from framehaul.settings import Settings
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
@@ -222,9 +221,9 @@ class Proxies:
         server, encrypted = self.both.of(task.database), task.encryption == "tls"
         port = server.port if isinstance(server, PostgresServer) else server.http_port
         if encrypted:
-            port = self.tls.port(port)
+            port = self.tls.ports[port]
         if task.network != LOOPBACK.name:
-            port = self.network.port(port)
+            port = self.network.ports[port]
         if isinstance(server, PostgresServer):
             verified = {"sslmode": "verify-full", "sslrootcert": str(self.authority)} if encrypted else {}
             return replace(server, port=port, options=(*server.options, *verified.items()))
@@ -236,12 +235,12 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
     """Run the network relay, the TLS relay and PgBouncer in front of the servers while the block lasts."""
     ports = [both.postgres.port, both.clickhouse.http_port]
     with ExitStack() as stack:
-        made = certificate(stack.enter_context(home_of_a_run(settings.state_dir, "network")))
-        tls = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
-        network = stack.enter_context(relaying(*ports, *map(tls.port, ports)))
+        authority = certificate(stack.enter_context(home_of_a_run(settings.state_dir, "network")))
+        tls = stack.enter_context(relaying(*ports, authority=authority, postgres=both.postgres.port))
+        network = stack.enter_context(relaying(*ports, *tls.ports.values()))
         # OpenSSL reads authorities from this file only.
         before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
-        os.environ["SSL_CERT_FILE"] = str(made.authority)
+        os.environ["SSL_CERT_FILE"] = str(authority)
         stack.callback(os.environ.update, before)
         stack.callback(os.environ.pop, "SSL_CERT_FILE")
         pooler: Pooler | str
@@ -249,7 +248,7 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
             pooler = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
         except UnavailableError as error:
             pooler = str(error)
-        yield Proxies(both, network, tls, made.authority, pooler)
+        yield Proxies(both, network, tls, authority, pooler)
 
 
 @contextmanager

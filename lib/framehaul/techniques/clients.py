@@ -310,9 +310,9 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
                 "pg_parquet reads and writes files on the server: set FRAMEHAUL_EXCHANGE_DIR to a directory that this "
                 "machine shares with it"
             )
-        directory = Path(server.exchange.on_client)
+        directory, on_server = Path(server.exchange[0]), server.exchange[1]
         try:
-            yield ParquetExchange(connection, directory, server.exchange.on_server)
+            yield ParquetExchange(connection, directory, on_server)
         finally:
             for file in directory.glob("framehaul-*.parquet"):
                 file.unlink()

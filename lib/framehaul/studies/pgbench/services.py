@@ -17,7 +17,7 @@ from framehaul.errors import ServerError, SettingsError
 from framehaul.servers import PostgresServer
 from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.ports import choose_port
+from framehaul.servers.local import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.disks import Disk, disk_of
