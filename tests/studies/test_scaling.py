@@ -21,7 +21,6 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.servers import Servers
-from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, streaming
@@ -109,14 +108,11 @@ def few_rows_together(requests: Connection, name: str, file: Path, table: Table)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("move", streaming.STREAMED, ids=lambda move: move.name)
-def test_memory_is_bounded_whatever_the_size(
-    move: Technique, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, own_out: Path) -> None:
     growth, reads = [], move.direction == "read"
     table = TABLE if reads else replace(TABLE, key=())  # which takes the rows of both passes
     for rows in (40_000, 240_000):
-        content, file = generator.arrow_table(TABLE, rows, 1), tmp_path / f"{rows}.parquet"
+        content, file = generator.arrow_table(TABLE, rows, 1), own_out / f"{rows}.parquet"
         pq.write_table(content, file, row_group_size=8_192)
         with (
             table_on(servers.of(move.database), table, content if reads else None),
@@ -163,12 +159,9 @@ def test_nothing_in_a_list_or_struct_is_rounded_on_the_way(given: pa.Array, type
         assert sum(batch.num_rows for batch in batches) == len(given)
 
 
-def test_between_passes_no_connection_is_kept(
-    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_between_passes_no_connection_is_kept(servers: Servers, own_out: Path) -> None:
     """Rows are verified between passes, which may take longer than a server keeps a connection that is idle."""
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    name, file, content = "stream_into_postgres", tmp_path / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
+    name, file, content = "stream_into_postgres", own_out / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
     backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid != pg_backend_pid()"
     pq.write_table(content, file)
     with table_on(servers.postgres, ANALYTICS_METRICS) as tables:
