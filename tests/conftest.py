@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import pyarrow as pa
 import pytest
 
 from framehaul.__main__ import main
@@ -23,8 +24,10 @@ from framehaul.bench import committed
 from framehaul.bench.measure import called, opened
 from framehaul.bench.meter import settled
 from framehaul.bench.study import Study
+from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
-from framehaul.servers import Servers, running
+from framehaul.servers import ClickHouseServer, Server, Servers, running
+from framehaul.servers.tables import tables_of
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies import registry
 from framehaul.studies.drivers.catalog import go_program, node_program
@@ -250,6 +253,23 @@ def check_each(chosen: Iterable[Technique], check: Callable[[Technique], None]) 
             failures.append(error)
     if failures:
         raise ExceptionGroup("some techniques failed", failures)
+
+
+@contextmanager
+def table_on(server: Server, table: Table, content: pa.Table | None = None) -> Iterator[Any]:
+    """The tables of a server, among them this one, with these rows, until the block ends."""
+    tables = tables_of(server)
+    tables.create(table)
+    try:
+        if content is not None:
+            tables.load(table, content)
+        yield tables
+    finally:
+        tables.drop(table)
+
+
+def url_of(server: ClickHouseServer) -> str:
+    return f"http://{server.user}:{server.password}@{server.host}:{server.http_port}/{server.database}"
 
 
 def call(technique: Technique, servers: Servers, *arguments: object) -> Any:

@@ -16,6 +16,7 @@ from framehaul.bench.environment import dependencies
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
+from tests.conftest import url_of
 
 TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
@@ -63,18 +64,17 @@ def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(
     python = str(tmp_path / "empty" / "bin" / "python")
     assert not failed(tmp_path, uv, "venv", f"--python={BASE}", "empty")
     assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", str(PROJECT))
-    at = servers.clickhouse
-    address = f"http://{at.user}:{at.password}@{at.host}:{at.http_port}/{at.database}"
+
     script = f"""
 import datetime as dt, framehaul, polars as pl
 frame = pl.DataFrame({{"day": [dt.date(2026, 11, 2)], "value": [0.5]}})
-for target in ({servers.postgres.dsn()!r}, {address!r}):
+for target in ({servers.postgres.dsn()!r}, {url_of(servers.clickhouse)!r}):
     framehaul.write(frame, target, "framehaul_wheel", create="day")
     assert framehaul.read(target, "SELECT * FROM framehaul_wheel").equals(frame)
     print(framehaul.explain(frame, target, "framehaul_wheel"))
 """
     errors = failed(tmp_path, python, "-c", script)
-    for tables in (PostgresTables(servers.postgres), ClickHouseTables(at)):
+    for tables in (PostgresTables(servers.postgres), ClickHouseTables(servers.clickhouse)):
         tables.run("DROP TABLE IF EXISTS framehaul_wheel")
     assert not errors
     assert not failed(tmp_path, python, "-c", TECHNIQUES)

@@ -35,6 +35,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "scheduler": "tls://h:1", "python": "/bin/python", "fresh": "1", "reuse": "1", "preset": "smoke",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
+    assert load_settings({"FRAMEHAUL_BIGQUERY_ENDPOINT": "http://h:1/"}, None).bigquery_endpoint == "http://h:1"
     assert {name: str(value) for name, value in vars(found).items()} == given | {"fresh": "True", "reuse": "True"}
     kinds = {field.name: str(field.type) for field in fields(Settings)}
     assert {name for name, kind in kinds.items() if kind.removesuffix(" | None") != "str"} <= READERS.keys() <= {*kinds}
@@ -49,6 +50,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         ("PGBENCH", "/missing", r"FRAMEHAUL_PGBENCH=.*is not a program"),
         ("TRANSPORT", "pipe", "^TRANSPORT='pipe' is unknown; use one of tcp, unix"),  # as make was given it
         ("SCHEDULER", "podman", "^SCHEDULER='podman' is not"),
+        ("BIGQUERY_ENDPOINT", "localhost:9050", "FRAMEHAUL_BIGQUERY_ENDPOINT='localhost:9050' is not a URL"),
         ("FRESH", "yes", "^FRESH='yes' is neither 1, for yes, nor 0"),
         ("XYZZY", "1", r"FRAMEHAUL_XYZZY.*FRAMEHAUL_SERVERS, .*FRAMEHAUL_STATE_DIR"),
     ],

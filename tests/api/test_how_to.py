@@ -12,7 +12,7 @@ import pytest
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
-from tests.api.test_calls import url_of
+from tests.conftest import url_of
 
 PAGES = sorted((PROJECT / "docs" / "how_to").glob("*.md"))
 LONGEST = 45

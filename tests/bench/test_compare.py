@@ -21,7 +21,7 @@ from framehaul.studies.registry import TRANSFERS, read_run
 from tests.bench.test_store import result
 from tests.conftest import REFERENCE, RunsCommand
 
-STEADY = (1.0, 1.01, 0.99)
+STEADY, SLOWER = (1.0, 1.01, 0.99), (2.0, 2.02, 1.98)
 
 
 def write_run(out: Path, changes: Any = None, **seconds: Any) -> Path:
@@ -59,9 +59,8 @@ def steady(**others: Any) -> dict[str, Any]:
 def test_a_technique_of_half_the_speed_is_marked_and_one_of_double_too(tmp_path: Path) -> None:
     """Two passes say nothing of speed, and neither do passes that overlap, or part by less than others scatter."""
     a = write_run(tmp_path / "a", **steady(slow=STEADY, fast=STEADY, few=STEADY[:2], wide=(1.0, 1.0, 1.5)))
-    b = write_run(
-        tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98), fast=(0.5, 0.51, 0.49), few=(1.0, 9.0), wide=(1.4, 3.0, 3.0))
-    )
+    others = steady(slow=SLOWER, fast=(0.5, 0.51, 0.49), few=(1.0, 9.0), wide=(1.4, 3.0, 3.0))
+    b = write_run(tmp_path / "b", **others)
     found = both(a, b)
     assert of(found)["slow"] == ("regression", "slower")
     assert of(found)["fast"] == ("improvement", "faster")
@@ -228,7 +227,7 @@ def test_a_run_is_a_directory_its_results_or_a_file_and_what_is_none_is_named_wi
 
 def test_the_command_ends_with_0_1_or_2_and_says_why(tmp_path: Path, within: RunsCommand) -> None:
     a = write_run(tmp_path / "a", **steady(slow=STEADY))
-    b = write_run(tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98)))
+    b = write_run(tmp_path / "b", **steady(slow=SLOWER))
     for status, said, arguments in (
         (1, "1 regression, 0 improvement, 12 no difference seen", (str(a), str(b))),
         (0, "12 in all: 0 regression", (str(a), str(b), "--techniques=steady")),
@@ -243,9 +242,8 @@ def test_the_command_ends_with_0_1_or_2_and_says_why(tmp_path: Path, within: Run
 
 def test_markdown_and_csv_hold_the_same_and_a_drift_of_the_machine(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"one": {"label": "with | in it"}}, one=STEADY, two=STEADY, three=STEADY)
-    slower = (2.0, 2.02, 1.98)
     failed = {"one": {"status": "failed", "reason": "a | b"}}
-    found = both(a, write_run(tmp_path / "b", failed, one=(None, None, None), two=slower, three=slower))
+    found = both(a, write_run(tmp_path / "b", failed, one=(None, None, None), two=SLOWER, three=SLOWER))
     markdown, table = (comparison.render(found, form) for form in ("markdown", "csv"))
     assert found.drift == pytest.approx(0.5)
     assert "median ratio of all: 0.50x; far from 1 the machine itself has changed" in markdown

@@ -22,6 +22,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, 
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
+from tests.conftest import table_on
 from tests.second_table import SECOND_TABLE
 
 ROWS = 200
@@ -169,21 +170,8 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
     assert sent.difference(of_pandas) is None
     assert dtype_drift(of_pandas, EVERY_TYPE) == "uuid:object;date:str;int32:int64;maybe_date:datetime64[us]"
     assert sent.difference(of_polars) is None
+    assert sent.difference(of_polars.with_columns(pl.col("float64").cast(pl.Float32))) is not None
     assert dtype_drift(of_polars, EVERY_TYPE) == "uuid:Binary;date:String;maybe_uuid:Object;maybe_int32:Float64"
-
-
-def test_values_that_lost_something_on_the_way_are_not_accepted() -> None:
-    lost: list[tuple[str, list[Any], Any]] = [
-        ("int32", [1.5, 0.0], pl.Float64),
-        ("int32", [2**32 + 1, 0], pl.Int64),
-        ("date", ["01/01/2025", "1970-01-01"], pl.String),
-        ("float64", ["1.5", "0.0"], pl.String),
-        ("float64", [1.5, 0.0], pl.Float32),
-        ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
-    ]
-    for column, values, dtype in lost:
-        received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
-        assert Expected(EVERY_TYPE, every_type()).difference(received) is not None, (column, dtype)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +230,11 @@ def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers
 class TestOnTheServer:
     def prepared(self, servers: Servers, database: str, table: Table, sent: pa.Table, written: pa.Table) -> str | None:
         """What `difference_on_server` says when `written` has taken the place of `sent`."""
-        tables, reference = tables_of(getattr(servers, database)), table.renamed(f"{table.name} sent")
-        expected = Expected(table, sent)
-        expected.keep_reference(tables, reference)
-        tables.create(table)
-        tables.load(table, written)
-        found = expected.difference_on_server(tables)
-        tables.drop(table)
-        tables.drop(reference)
+        expected, reference = Expected(table, sent), table.renamed(f"{table.name} sent")
+        with table_on(getattr(servers, database), table, written) as tables:
+            expected.keep_reference(tables, reference)
+            found = expected.difference_on_server(tables)
+            tables.drop(reference)
         return found
 
     def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str) -> None:

@@ -90,9 +90,13 @@ SAME: list[tuple[T | Types, list[Any], Any]] = [
 
 DIFFERENT: list[tuple[T | Types, list[Any], Any]] = [
     (T.INT32, [1], pl.Series([1.5])),
+    (T.INT32, [1], pl.Series([2**32 + 1])),
     (T.INT32, [7], pl.Series(["007"])),
     (T.INT64, [2**53 + 1, None], pd.Series([float(2**53 + 1), math.nan])),
     (T.FLOAT64, [-0.0], pl.Series([0.0])),
+    (T.FLOAT64, [1.5], pl.Series(["1.5"])),
+    (T.UUID, [UUID_TEXT], pl.Series([UUID(UUID_TEXT).bytes[::-1]])),
+    (T.DATE, [DAY], pl.Series(["02/01/2026"])),
     (T.FLOAT64, [None], pd.Series([math.nan])),
     (T.TEXT, [""], pl.Series([None], dtype=pl.String)),
     (T.TEXT, ["e\u0301"], pl.Series(["é"])),

@@ -43,11 +43,6 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join(10)
 
 
-def echo_all(connection: socket.socket) -> None:
-    """Everything that came, once its sender has ended."""
-    connection.sendall(received(connection))
-
-
 def received(connection: socket.socket) -> bytes:
     got = bytearray()
     with contextlib.suppress(ConnectionResetError):
@@ -58,7 +53,7 @@ def received(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("link", [Link("near", 1, 1000), Link("far", 20), Link("slow", 2, 100)])
 def test_a_network_is_no_nearer_and_no_faster_than_was_asked_for(link: Link) -> None:
-    with answering(echo_all) as port, relaying(port) as relay:
+    with answering(lambda one: one.sendall(received(one))) as port, relaying(port) as relay:
         relay.use(link)
         sent = os.urandom(BULK_BYTES)
         begun = time.perf_counter()

@@ -19,6 +19,7 @@ from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.local import choose_port
 from framehaul.servers.tables import OUR_MERGES, ClickHouseTables, tables_of
+from tests.conftest import table_on
 
 THEIRS = ANALYTICS_METRICS.renamed("somebody's table")
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
@@ -72,19 +73,6 @@ def test_a_table_or_view_of_our_name_that_is_not_ours_is_refused_and_stays(
 
 
 @BOTH_DATABASES
-def test_our_own_table_is_made_anew_and_dropped_as_often_as_asked(servers: Servers, database: str, run: Run) -> None:
-    table, tables = ANALYTICS_METRICS.renamed("framehaul_ours"), tables_of(getattr(servers, database))
-    for _ in range(2):
-        tables.create(table)
-        tables.load(table, generator.arrow_table(table, 10, 1))
-        assert len(tables.content(table)) == 10
-    tables.create(table)
-    assert run(f"SELECT count(*) FROM {getattr(table, f'{database}_name')}") == 0
-    for _ in range(2):
-        tables.drop(table)
-
-
-@BOTH_DATABASES
 def test_a_server_that_cannot_be_used_is_named_and_its_password_is_not(servers: Servers, database: str) -> None:
     server, free = getattr(servers, database), choose_port(None, "")
     field = "port" if database == "postgres" else "http_port"
@@ -100,10 +88,8 @@ def test_a_server_that_cannot_be_used_is_named_and_its_password_is_not(servers: 
 def test_our_own_merges_are_waited_for_and_those_of_others_are_not(servers: Servers) -> None:
     tables, ours = tables_of(servers.clickhouse), ANALYTICS_METRICS.renamed("framehaul_merging")
     assert isinstance(tables, ClickHouseTables)
-    tables.create(ours)
     tables.run("CREATE TABLE merging (n UInt64, text String) ENGINE = MergeTree ORDER BY text")
-    try:
-        tables.load(ours, generator.arrow_table(ours, 200_000, 1))
+    with table_on(servers.clickhouse, ours, generator.arrow_table(ours, 200_000, 1)):
         for _ in range(2):
             tables.run("INSERT INTO merging SELECT number, toString(rand()) FROM numbers(1000000)")
         # Of one partition, so that no other merge begins when it ends.
@@ -125,9 +111,7 @@ def test_our_own_merges_are_waited_for_and_those_of_others_are_not(servers: Serv
                 if seen:
                     break
             assert seen, "every merge was over too soon: nothing was tried"
-    finally:
-        tables.drop(ours)
-        tables.run("DROP TABLE merging SYNC")
+    tables.run("DROP TABLE merging SYNC")
 
 
 @pytest.mark.parametrize("database", ["postgres"])
@@ -137,12 +121,10 @@ def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(serv
         Table("framehaul_any_case", (Column("id", ColumnType.INT64), Column("name", ColumnType.TEXT)), ("id",)),
         postgres_body="(id bigint PRIMARY KEY, name citext)",
     )
-    tables, fingerprints = tables_of(servers.postgres), set()
+    fingerprints = set()
     for name in ("framehaul", "Framehaul"):
-        tables.create(table)
-        tables.load(table, pa.table({"id": [1], "name": [name]}))
-        fingerprints.add(tables.rows_fingerprint(table))
-    tables.drop(table)
+        with table_on(servers.postgres, table, pa.table({"id": [1], "name": [name]})) as tables:
+            fingerprints.add(tables.rows_fingerprint(table))
     run("DROP EXTENSION citext")
     assert len(fingerprints) == 2
 

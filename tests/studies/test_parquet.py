@@ -15,7 +15,6 @@ import pytest
 from framehaul.bench.passes import Failed, attempt
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
-from framehaul.settings import Settings
 from framehaul.studies import buildings, parquet
 from framehaul.studies.parquet import WRITERS, Writer
 
@@ -83,15 +82,12 @@ def test_a_wrong_file_is_failed(write: Callable[[Path, pa.Table], None], reason:
 # What a run leaves behind
 
 
-def test_a_run_tries_every_codec_and_keeps_the_chunks_of_default_files(
-    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("servers", "own_out")
+def test_a_run_tries_every_codec_and_keeps_the_chunks_of_default_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(_server: object) -> Any:
         raise UnavailableError("point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory where it is built")
 
     monkeypatch.setattr(parquet, "open_psycopg_parquet_stream", unavailable)
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     passes = parquet.run(rows=300, rounds=2, warmup=1, seed=7)
     assert Counter(passes.select("writer", "codec", "pass").rows()) == Counter(
         (writer.name, codec, number) for writer in WRITERS for codec in writer.offers for number in (1, 2)

@@ -273,8 +273,7 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="SCHEDULER='here' is not the address"):
-        load_settings({"FRAMEHAUL_SCHEDULER": "here"}, None)
+
     monkeypatch.setattr(workers, "CONNECT_SECONDS", 1)
     settings = load_settings({"FRAMEHAUL_SCHEDULER": "tcp://127.0.0.1:1"}, None)
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), workers.opened(settings, 1):
@@ -304,22 +303,10 @@ def test_a_run_measures_every_combination(out: Path) -> None:
     assert passes["rows_per_s"].to_list() == pytest.approx((300 / passes["seconds"]).to_list())
 
 
-def test_without_dask_every_pass_is_skipped(
-    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+@pytest.mark.usefixtures("servers", "own_out")
+def test_without_dask_every_pass_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = study.run(rows=600, rounds=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
     assert set(found["status"]) == {"skipped"}
     assert len(found) == 2 * 2 * 3 * len(DATABASES)
     assert "dask.distributed is not installed: uv sync --extra scale-out" in found["reason"][0]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"), [({"rows": 0}, "ROWS=0"), ({"workers": [1, 0]}, "WORKERS=0"), ({"partitions": ["2"]}, "='2'")]
-)
-def test_parameters_that_make_no_sense_are_named(change: dict[str, Any], said: str) -> None:
-    given: dict[str, Any] = {"rows": 10, "rounds": 1, "warmup": 0, "seed": 1, "workers": [1], "partitions": [1]}
-    with pytest.raises(ValueError, match=said):
-        study.run(**(given | change))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,28 +21,15 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
-from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
+from tests.conftest import table_on
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_moved")
-
-
-@contextmanager
-def loaded(servers: Servers, database: Database, content: pa.Table, table: Table = TABLE) -> Iterator[Any]:
-    """The tables of a database, in which this one has these rows until the block ends."""
-    tables = tables_of(servers.of(database))
-    tables.create(table)
-    try:
-        tables.load(table, content)
-        yield tables
-    finally:
-        tables.drop(table)
 
 
 # What neither the compiled decoder of COPY nor Native blocks carry.
@@ -58,7 +45,7 @@ def test_types_that_the_fast_codecs_do_not_carry_go_another_way(
 ) -> None:
     content, file = generator.arrow_table(OTHERWISE, 100, 1), tmp_path / "rows.parquet"
     pq.write_table(content, file)
-    with loaded(servers, database, content.slice(0, 0), OTHERWISE):
+    with table_on(servers.of(database), OTHERWISE):
         for move in streaming.STREAMED:
             if move.database == database:
                 with CLIENTS[move.client](servers.of(database)) as client:  # type: ignore[union-attr]
@@ -69,19 +56,19 @@ def test_types_that_the_fast_codecs_do_not_carry_go_another_way(
 def test_an_encrypted_connection_is_read_otherwise(servers: Servers) -> None:
     content = generator.arrow_table(TABLE, 100, 1)
     encrypted: Any = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True))
-    with loaded(servers, "postgres", content), open_adbc(servers.postgres) as adbc:
+    with table_on(servers.postgres, TABLE, content), open_adbc(servers.postgres) as adbc:
         read = pa.Table.from_batches(streaming.fetch_batches((encrypted, adbc), TABLE))
     assert Expected(TABLE, content).difference(to_polars(read, TABLE)) is None
 
 
 def test_a_reader_that_stops_half_way_leaves_no_half_answer_behind(servers: Servers) -> None:
     """The connections cannot be used again, and say so: the rest of the rows would answer the next query."""
-    with loaded(servers, "postgres", generator.arrow_table(TABLE, 40_000, 1)):  # noqa: SIM117
-        with open_psycopg_adbc(servers.postgres) as (connection, adbc):
-            batches = streaming.fetch_batches((connection, adbc), TABLE)
-            assert next(batches).num_rows
-            batches.close()
-            assert connection.closed
+    there = table_on(servers.postgres, TABLE, generator.arrow_table(TABLE, 40_000, 1))
+    with there, open_psycopg_adbc(servers.postgres) as (connection, adbc):
+        batches = streaming.fetch_batches((connection, adbc), TABLE)
+        assert next(batches).num_rows
+        batches.close()
+        assert connection.closed
 
 
 @pytest.mark.parametrize("move", streaming.STREAMED[1::2], ids=lambda move: move.name)
@@ -91,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_told_and_locks_nothing(
     monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 1000)
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
     with (
-        loaded(servers, move.database, generator.arrow_table(TABLE, 40_000, 1)),
+        table_on(servers.of(move.database), TABLE, generator.arrow_table(TABLE, 40_000, 1)),
         CLIENTS[move.client](servers.of(move.database)) as client,  # type: ignore[union-attr]  # none is asynchronous
     ):
         try:
@@ -121,17 +108,14 @@ def few_rows_together(requests: Connection, name: str, file: Path, table: Table)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("move", streaming.STREAMED, ids=lambda move: move.name)
-def test_memory_is_bounded_whatever_the_size(
-    move: Technique, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, own_out: Path) -> None:
     growth, reads = [], move.direction == "read"
     table = TABLE if reads else replace(TABLE, key=())  # which takes the rows of both passes
     for rows in (40_000, 240_000):
-        content, file = generator.arrow_table(TABLE, rows, 1), tmp_path / f"{rows}.parquet"
+        content, file = generator.arrow_table(TABLE, rows, 1), own_out / f"{rows}.parquet"
         pq.write_table(content, file, row_group_size=8_192)
         with (
-            loaded(servers, move.database, content if reads else content.slice(0, 0), table),
+            table_on(servers.of(move.database), table, content if reads else None),
             ended_with_the_block(),
             child(context(), move.name, few_rows_together, move.name, file, TABLE) as process,
         ):
@@ -175,15 +159,12 @@ def test_nothing_in_a_list_or_struct_is_rounded_on_the_way(given: pa.Array, type
         assert sum(batch.num_rows for batch in batches) == len(given)
 
 
-def test_between_passes_no_connection_is_kept(
-    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_between_passes_no_connection_is_kept(servers: Servers, own_out: Path) -> None:
     """Rows are verified between passes, which may take longer than a server keeps a connection that is idle."""
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    name, file, content = "stream_into_postgres", tmp_path / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
+    name, file, content = "stream_into_postgres", own_out / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
     backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid != pg_backend_pid()"
     pq.write_table(content, file)
-    with loaded(servers, "postgres", content.slice(0, 0), ANALYTICS_METRICS) as tables:
+    with table_on(servers.postgres, ANALYTICS_METRICS) as tables:
         before = {*tables.run(backends)}
         with ended_with_the_block(), child(context(), name, serve, name, file) as process:
             for _ in range(2):

@@ -61,11 +61,9 @@ def test_cases() -> None:
     ids=str,
 )
 def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
-    usual: dict[str, Any] = {
-        "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "rounds": 1, "warmup": 0, "seed": 1,
-    }  # fmt: skip
+    sizes: dict[str, Any] = {name: [5] for name in ("targets", "incoming", "shares")}
     with pytest.raises(ValueError, match=next(iter(given)).upper()):
-        study.run(**(usual | given))
+        study.run(**(sizes | {"tried": "all", "rounds": 1, "warmup": 0, "seed": 1} | given))
 
 
 @WHOLE

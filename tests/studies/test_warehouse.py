@@ -23,10 +23,10 @@ from google.api_core.exceptions import GoogleAPICallError
 
 from framehaul.bench.passes import attempt, columns_of
 from framehaul.data.schema import COMMENT
-from framehaul.errors import SettingsError, UnavailableError
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import Settings
 from framehaul.studies import buildings
 from framehaul.studies.buildings import SCHEMA, TABLE
 from framehaul.studies.warehouse import bigquery, routes
@@ -35,6 +35,7 @@ from framehaul.studies.warehouse.routes import ROUTES, Route
 from framehaul.studies.warehouse.study import WAREHOUSES
 from framehaul.techniques.clients import QueryError
 from tests.bigquery_server import BigQueryServer
+from tests.conftest import table_on
 
 ROWS = 3000
 EACH = pytest.mark.parametrize("name", WAREHOUSES)
@@ -59,11 +60,8 @@ def content() -> pa.Table:
 
 @pytest.fixture
 def source(servers: Servers, content: pa.Table) -> Iterator[Servers]:
-    tables = PostgresTables(servers.postgres)
-    tables.create(TABLE)
-    tables.load(TABLE, content)
-    yield servers
-    tables.drop(TABLE)
+    with table_on(servers.postgres, TABLE, content):
+        yield servers
 
 
 @pytest.fixture
@@ -235,13 +233,6 @@ def test_bigquery_that_cannot_be_had_says_how_to_give_it(
         assert part in str(caught.value)
 
 
-def test_an_endpoint_is_a_url() -> None:
-    with pytest.raises(SettingsError, match="FRAMEHAUL_BIGQUERY_ENDPOINT='localhost:9050' is not a URL"):
-        load_settings({"FRAMEHAUL_BIGQUERY_ENDPOINT": "localhost:9050"}, None)
-    found = load_settings({"FRAMEHAUL_BIGQUERY_ENDPOINT": "http://localhost:9050/"}, None)
-    assert found.bigquery_endpoint == "http://localhost:9050"
-
-
 # Passes and runs
 
 
@@ -272,11 +263,8 @@ def test_what_did_not_arrive_whole_is_failed(
     assert ended(None)["reason"] == "ValueError: no files in today"
 
 
-def test_a_run_measures_every_route_into_every_warehouse(
-    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+@pytest.mark.usefixtures("own_out")
+def test_a_run_measures_every_route_into_every_warehouse(servers: Servers) -> None:
     passes = warehouse.run(rows=300, rounds=1, warmup=1, seed=1, parallel=2)
     expected = [(route.name, name, 1) for route in ROUTES for name in WAREHOUSES]
     assert sorted(passes.select("route", "warehouse", "pass").rows()) == sorted(expected)

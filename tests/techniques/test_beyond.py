@@ -20,13 +20,13 @@ from framehaul.data.schema import ANALYTICS_METRICS, Column, Table
 from framehaul.data.schema import ColumnType as T
 from framehaul.data.text import NotTextError
 from framehaul.servers import Servers
-from framehaul.servers.tables import PostgresTables, tables_of
+from framehaul.servers.tables import PostgresTables
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.beyond import clickhouse_write, postgres_write
 from framehaul.techniques.clients import HttpConnection, QueryError, open_http_client, open_psycopg, open_psycopg_adbc
 from framehaul.techniques.registry import named
 from framehaul.techniques.streaming import fetch_adbc_batches
-from tests.conftest import call, check_each
+from tests.conftest import call, check_each, table_on
 
 ROWS = 3000
 NAME = "framehaul_beyond"
@@ -42,14 +42,10 @@ def rows_of(rows: int = ROWS) -> pl.DataFrame:
 @contextmanager
 def made(servers: Servers, table: Table, *statements: str) -> Iterator[PostgresTables]:
     """A table of PostgreSQL, with these statements carried out."""
-    tables = PostgresTables(servers.postgres)
-    tables.create(table)
-    try:
+    with table_on(servers.postgres, table) as tables:
         for statement in statements:
             tables.run(statement)
         yield tables
-    finally:
-        tables.drop(table)
 
 
 @pytest.fixture
@@ -193,11 +189,8 @@ def test_copy_of_text_keeps_lines_that_are_empty_and_what_begins_like_a_file(ser
 @pytest.fixture
 def http(servers: Servers) -> Iterator[HttpConnection]:
     """A connection to a server that has the table."""
-    tables = tables_of(servers.clickhouse)
-    tables.create(TABLE)
-    with open_http_client(servers.clickhouse) as connection:
+    with table_on(servers.clickhouse, TABLE), open_http_client(servers.clickhouse) as connection:
         yield connection
-    tables.drop(TABLE)
 
 
 def asked(connection: HttpConnection, query: str) -> list[str]:
@@ -253,14 +246,10 @@ def test_http_client_says_what_is_wrong_and_goes_on(http: HttpConnection, server
         response.read(10)
     assert asked(http, "SELECT 2") == ["2"]
     table = Table(f"{NAME}_long", (Column("id", T.INT64), Column("text", T.TEXT)), ("id",))
-    tables = tables_of(servers.clickhouse)
-    tables.create(table)
-    try:
+    with table_on(servers.clickhouse, table):
         odd = "if(number = 3, unhex('ff'), repeat(toString(number), 20))"
         asked(http, f"INSERT INTO {table.name} SELECT number, {odd} FROM numbers(300000)")
         for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream"):
             with pytest.raises((NotTextError, ValueError)):
                 named("clickhouse", "read", name).function(http, table)
             assert asked(http, "SELECT 1") == ["1"]
-    finally:
-        tables.drop(table)

@@ -24,7 +24,7 @@ from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS, entered, open_adbc_clickhouse
-from tests.conftest import mostly_slow, one_for_each_driver
+from tests.conftest import mostly_slow, one_for_each_driver, table_on
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
 CONTENT = generator.arrow_table(TABLE, 50, 1)
@@ -36,14 +36,10 @@ CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
 @pytest.fixture(scope="module")
 def source(servers: Servers) -> Iterator[Expected]:
     """What is in `SOURCE` on both servers."""
-    both = [tables_of(server) for server in (servers.postgres, servers.clickhouse)]
-    for tables in both:
-        tables.create(SOURCE)
-        tables.load(SOURCE, CONTENT)
-    yield Expected(SOURCE, CONTENT)
-    for tables in both:
-        tables.drop(TABLE)
-        tables.drop(SOURCE)
+    with table_on(servers.postgres, SOURCE, CONTENT) as one, table_on(servers.clickhouse, SOURCE, CONTENT) as other:
+        yield Expected(SOURCE, CONTENT)
+        for tables in (one, other):
+            tables.drop(TABLE)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
-from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import open_psycopg
 from framehaul.techniques.contract import REPLACED
 from framehaul.techniques.registry import named
 from framehaul.techniques.replacing import emptied, replacing
-from tests.conftest import call, check_each
+from tests.conftest import call, check_each, table_on
 from tests.second_table import SECOND_TABLE as TABLE
 
 CLIENTS = ("psycopg", "http_client")
@@ -43,29 +43,26 @@ def tables_there(servers: Servers) -> list[str]:
 )
 def test_what_was_there_is_gone_and_stays_where_the_write_fails(chosen: list[Technique], servers: Servers) -> None:
     def check(one: Technique) -> None:
-        tables, found = tables_of(servers.of(one.database)), replacing(one)
-        assert found.contract is not None
-        assert (found.name, found.contract.kind) == (one.name, "replace")
-        tables.create(TABLE)
-        tables.load(TABLE, BEFORE)
-        there = tables_there(servers)
-        for content in (AFTER, BEFORE):
-            call(found, servers, TABLE, IN_FRAMES[one.frame](content, TABLE))
-            assert Expected(TABLE, content).difference(tables.content(TABLE)) is None
-
         def failing(*arguments: Any) -> None:
             """Writes rows, and fails behind them."""
             one.function(*arguments)
             raise ValueError("sent, and not well")
 
-        broken, frame = replacing(replace(one, function=failing)), IN_FRAMES[one.frame](AFTER, TABLE)
-        if one.contract == REPLACED:  # it exchanges what it has written itself
-            broken, frame = found, frame[["Order"]]
-        with pytest.raises(ValueError, match=r"not well|does not have the columns"):
-            call(broken, servers, TABLE, frame)
-        assert Expected(TABLE, BEFORE).difference(tables.content(TABLE)) is None
-        assert tables_there(servers) == there
-        tables.drop(TABLE)
+        found, broken = replacing(one), replacing(replace(one, function=failing))
+        frame = IN_FRAMES[one.frame](AFTER, TABLE)
+        assert found.contract is not None
+        assert (found.name, found.contract.kind) == (one.name, "replace")
+        with table_on(servers.of(one.database), TABLE, BEFORE) as tables:
+            there = tables_there(servers)
+            for content in (AFTER, BEFORE):
+                call(found, servers, TABLE, IN_FRAMES[one.frame](content, TABLE))
+                assert Expected(TABLE, content).difference(tables.content(TABLE)) is None
+            if one.contract == REPLACED:  # it exchanges what it has written itself
+                broken, frame = found, frame[["Order"]]
+            with pytest.raises(ValueError, match=r"not well|does not have the columns"):
+                call(broken, servers, TABLE, frame)
+            assert Expected(TABLE, BEFORE).difference(tables.content(TABLE)) is None
+            assert tables_there(servers) == there
 
     check_each(chosen, check)
 
@@ -78,14 +75,9 @@ def test_another_client_cannot_replace(name: str) -> None:
 
 def test_a_reader_waits_and_finds_the_new_rows(servers: Servers) -> None:
     """The lock of TRUNCATE holds it off: nobody finds an empty table."""
-    tables, count = PostgresTables(servers.postgres), f"SELECT count(*) FROM {TABLE.postgres_name}".encode()
-    tables.create(TABLE)
-    try:
-        tables.load(TABLE, BEFORE)
-        with open_psycopg(servers.postgres) as writer, open_psycopg(servers.postgres) as reader:
-            reader.execute("SET lock_timeout = '50ms'")
-            with emptied(writer, TABLE), pytest.raises(psycopg.errors.LockNotAvailable):
-                reader.execute(count)
-            assert reader.execute(count).fetchone() == (0,)
-    finally:
-        tables.drop(TABLE)
+    at, count = servers.postgres, f"SELECT count(*) FROM {TABLE.postgres_name}".encode()
+    with table_on(at, TABLE, BEFORE), open_psycopg(at) as writer, open_psycopg(at) as reader:
+        reader.execute("SET lock_timeout = '50ms'")
+        with emptied(writer, TABLE), pytest.raises(psycopg.errors.LockNotAvailable):
+            reader.execute(count)
+        assert reader.execute(count).fetchone() == (0,)

@@ -26,7 +26,6 @@ from framehaul.data.schema import ColumnType as T
 from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.local import choose_port
-from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.places import hostile_session
 from framehaul.studies.fidelity.trial import difference_of
@@ -34,7 +33,7 @@ from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.clients import QueryError, open_duckdb, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.upsert.rows import target
-from tests.conftest import call, check_each, lacks
+from tests.conftest import call, check_each, lacks, table_on
 
 # clickhouse-connect reads some 1,500 rows of settings when it connects, and the server's first block has 8,192 rows.
 SHORT_ROWS, LONG_ROWS = 5_000, 12_000
@@ -137,7 +136,6 @@ def test_postgres_is_exact_in_any_session_and_leaves_it_as_it_was(
     direction: Direction, servers: Servers, hostile_role: PostgresServer
 ) -> None:
     """The matrix has each type in such a session; here is asked what is left of the session."""
-    tables = tables_of(servers.postgres)
 
     async def run(found: Technique) -> Any:
         async with opened(found, hostile_role) as client:
@@ -156,10 +154,8 @@ def test_postgres_is_exact_in_any_session_and_leaves_it_as_it_was(
             tables.load(PLAIN.table, PLAIN.content())
         assert difference_of(PLAIN, asyncio.run(run(found))) is None
 
-    try:
+    with table_on(servers.postgres, PLAIN.table) as tables:
         check_each(exact_techniques("postgres", direction), check)
-    finally:
-        tables.drop(PLAIN.table)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -195,18 +191,6 @@ def hostile_server(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -
         yield found
 
 
-@contextmanager
-def filled(servers: Servers, case: Case) -> Iterator[Tables]:
-    """ClickHouse's tables, among them that of the case with its rows."""
-    tables = tables_of(servers.clickhouse)
-    tables.create(case.table)
-    try:
-        tables.load(case.table, case.content())
-        yield tables
-    finally:
-        tables.drop(case.table)
-
-
 def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None:
     def check(found: Technique) -> None:
         if found.direction == "write":
@@ -216,7 +200,7 @@ def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None
         else:
             assert difference_of(case, call(found, servers, case.table)) is None
 
-    with filled(servers, case) as tables:
+    with table_on(servers.clickhouse, case.table, case.content()) as tables:
         check_each(chosen, check)
 
 
@@ -241,7 +225,7 @@ def all_refuse(servers: Servers, chosen: Iterable[Technique], said: Callable[[Te
         with pytest.raises(Exception, match=said(found)):
             call(found, servers, LONG.table)
 
-    with filled(servers, LONG):
+    with table_on(servers.clickhouse, LONG.table, LONG.content()):
         check_each(chosen, check)
 
 
@@ -264,13 +248,11 @@ def test_no_read_ends_early_without_a_word(early: Servers) -> None:
 def test_no_upsert_loses_rows_where_what_it_reads_may_end_early(early: Servers) -> None:
     numbers = Table("framehaul_early", (Column("id", T.INT64), Column("value", T.INT64)), ("id",))
     there, come = (pl.DataFrame({"id": ids, "value": ids}) for ids in (range(20_000), [7, 20_000]))
-    whole, tables = {"max_rows_to_read": 0, "max_result_rows": 0}, tables_of(early.clickhouse)
+    whole = {"max_rows_to_read": 0, "max_result_rows": 0}
 
     def check(way: Technique) -> None:
         table, wanted = target(way, numbers), 20_001
-        tables.create(table)
-        try:
-            tables.load(table, from_polars(there, table))
+        with table_on(early.clickhouse, table, from_polars(there, table)):
             try:
                 call(way, early, table, come)
             except QueryError as error:
@@ -279,8 +261,6 @@ def test_no_upsert_loses_rows_where_what_it_reads_may_end_early(early: Servers) 
             with open_http_client(early.clickhouse) as connection:
                 answer = connection.post(f"SELECT uniqExact(id) FROM {table.clickhouse_name}", settings=whole).read()
             assert int(answer) >= wanted
-        finally:
-            tables.drop(table)
 
     check_each(upserts("clickhouse"), check)
 

@@ -20,7 +20,6 @@ from framehaul.data.frames import conform, from_pandas, from_polars, to_pandas, 
 from framehaul.data.schema import Column, Table, enum_types, list_types, map_types, struct_types
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.shapes import SLICED
 from framehaul.studies.fidelity.trial import Cell, run_cells
@@ -28,8 +27,7 @@ from framehaul.techniques.clients import QueryError
 from framehaul.techniques.prepare import check_for_clickhouse
 from framehaul.techniques.registry import Database, named
 from framehaul.techniques.streaming import in_table_schema
-from tests.conftest import call
-from tests.techniques.test_techniques import Untouched
+from tests.conftest import call, table_on
 
 KINDS = [kind for kind in T if kind is not T.TIMESTAMP_NS]
 EVERY_KIND = Table(
@@ -95,45 +93,22 @@ def test_a_time_that_no_day_has_is_refused(
     servers: Servers, database: Database, time: str, readers: tuple[str, ...]
 ) -> None:
     table = Table("framehaul_times", (Column("id", T.INT32), Column("t", T.TIME)), ("id",))
-    tables = tables_of(servers.of(database))
-    tables.create(table)
-    try:
+    with table_on(servers.of(database), table) as tables:
         tables.run(f"INSERT INTO {table.name} VALUES (1, '{time}')")
         for name in readers:
             with pytest.raises((ValueError, QueryError), match=r"(?i)time64|time-of-day"):
                 call(named(database, "read", name), servers, table)
-    finally:
-        tables.drop(table)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("pandas_clickhouse_connect_query_df", T.TIME), ("pandas_clickhouse_connect_query_df_rust", T.BYTES),
-        ("pandas_clickhouse_connect_query_df", T.TIMESTAMP_NS),
-        ("polars_clickhouse_connect_query_df_arrow", T.BYTES), ("polars_clickhouse_driver_query_arrow", T.TIME),
-        ("polars_clickhouse_driver_query_arrow", T.TIMESTAMP),
-    ],
-)  # fmt: skip
-def test_elements_that_a_driver_makes_others_of_are_refused(name: str, kind: T) -> None:
-    with pytest.raises(ValueError, match="column v is "):
-        named("clickhouse", "read", name).function(Untouched(), table_of(T.LIST, exactly=list_types(kind.value)))
 
 
 @pytest.mark.parametrize("database", ["postgres", "clickhouse"])
-def test_verification_holds_every_kind(servers: Servers, database: str) -> None:
-    tables, content = tables_of(servers.of(database)), generator.arrow_table(EVERY_KIND, 60, 5)
+def test_verification_holds_every_kind(servers: Servers, database: Database) -> None:
+    content, prints = generator.arrow_table(EVERY_KIND, 60, 5), []
     content = content.set_column(0, "key", pa.array(range(60), pa.int32()))
-    try:
-        prints = []
-        for part in (content, content.slice(1)):
-            tables.create(EVERY_KIND)
-            tables.load(EVERY_KIND, part)
+    for part in (content, content.slice(1)):
+        with table_on(servers.of(database), EVERY_KIND, part) as tables:
             found = content_of(tables.content(EVERY_KIND), EVERY_KIND.columns, nan_is_null=False).in_order(["key"])
             assert first_difference(content_of(part, EVERY_KIND.columns, nan_is_null=False), found) is None
             prints.append(tables.column_fingerprints(EVERY_KIND))
-    finally:
-        tables.drop(EVERY_KIND)
     assert all(prints[0][name] != prints[1][name] for name in EVERY_KIND.column_names)
 
 

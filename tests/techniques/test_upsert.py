@@ -20,11 +20,11 @@ from framehaul.data.schema import ANALYTICS_METRICS, COMMENT, NESTED_METRICS, Co
 from framehaul.data.schema import ColumnType as T
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
-from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.servers.tables import ClickHouseTables
 from framehaul.studies.upsert.places import as_read, count_staging_tables
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.upsert.rows import check_keys, target
-from tests.conftest import call, check_each
+from tests.conftest import call, check_each, table_on
 from tests.second_table import SECOND_TABLE
 
 WAYS = [*upserts("postgres"), *upserts("clickhouse")]
@@ -56,14 +56,10 @@ def merged(there: pl.DataFrame, come: pl.DataFrame, table: Table) -> pl.DataFram
 @contextmanager
 def filled(way: Technique, servers: Servers, table: Table, there: pl.DataFrame) -> Iterator[Table]:
     """The table of a way with these rows, dropped in the end; none may be left beside it."""
-    tables, made = tables_of(servers.of(way.database)), target(way, table)
-    tables.create(made)
-    try:
-        tables.load(made, from_polars(there, made))
+    made = target(way, table)
+    with table_on(servers.of(way.database), made, from_polars(there, made)) as tables:
         yield made
         assert count_staging_tables(tables, made) == 0
-    finally:
-        tables.drop(made)
 
 
 def difference(way: Technique, servers: Servers, table: Table, rows: pl.DataFrame) -> str | None:
