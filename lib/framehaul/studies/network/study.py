@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from framehaul.bench import measure, recording
-from framehaul.bench.measure import PassOptions, Target
-from framehaul.bench.meter import Meter, Moved
+from framehaul.bench.measure import PassOptions
+from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Pass, Skipped, columns_of, describe
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
@@ -133,8 +133,11 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
     read, again = (ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_{name}") for name in ("read", "again"))
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
+        every = [task.measured for task in (*tasks(), *pooled())]
         passes_of = {
-            (name, direction): measure.Passes(proxies.both.of(name), table, content, [direction], ["polars"])
+            (name, direction): measure.Passes(
+                proxies.both.of(name), table, content, [one for one in every if one.key[:2] == (name, direction)]
+            )
             for name in DATABASES
             for direction, table in (("write", ANALYTICS_METRICS), ("read", read))
         }
@@ -142,15 +145,14 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
             stack.enter_context(passes)
 
         def one_pass(passes: measure.Passes, task: Task) -> Moved:
-            meter = Meter(proxies.both.of(task.database).process_id)
-            return runner.run(passes.one(task.measured, 1, Target(proxies.server(task), meter)))
+            return runner.run(passes.one(task.measured, 1, proxies.server(task)))
 
         def call_several_times(task: Task) -> None:
             """Call a technique several times over one PgBouncer connection, which uses several server connections."""
             if isinstance(proxies.pooler, Pooler):
                 fill(proxies.pooler.server)
             few, options = content.slice(0, REUSED_ROWS), PassOptions(calls=CALLS)
-            with measure.Passes(proxies.both.postgres, again, few, [task.direction], ["polars"], options) as passes:
+            with measure.Passes(proxies.both.postgres, again, few, [task.measured], options) as passes:
                 one_pass(passes, task)
 
         def make_pass(task: Task, number: int) -> dict[str, Any]:
