@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from framehaul.bench import committed, measure, store
-from framehaul.bench.measured import in_places
+from framehaul.bench.statistics import in_places
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError

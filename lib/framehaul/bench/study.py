@@ -101,7 +101,7 @@ class Study:
     """`module:name` of a function that returns the additional timeout of a cell in seconds, None for no timeout."""
     measured: str = ""
     """`module:name` of a function that returns its passes of techniques from a results directory, with columns of
-    `bench.measured.PLACE`; empty for none, or when all are in the usual place."""
+    `bench.statistics.PLACE`; empty for none, or when all are in the usual place."""
     headline: str = ""
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
@@ -116,16 +116,9 @@ class Study:
     """True if it runs only on request."""
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
-        """Return the expected seconds on two cores with these values.
-
-        They grow with rows, rounds and duration as they do from the preset `quick` to `reference`. The rest, such as
-        verification, does not grow with them.
-        """
-        work = {one: _work({each.name: each.of(one) for each in self.parameters}) for one in PRESETS}
-        usual, (_, quick, reference) = self.seconds[PRESETS.index(preset)], self.seconds
-        more = work["reference"] - work["quick"]
-        growth = (reference - quick) / more if more else usual / work[preset] if work[preset] else 0.0
-        return max(min(usual, START_SECONDS), usual + growth * (_work(values) - work[preset]))
+        """Return the expected seconds on two cores with these values: they grow with rows, rounds and duration."""
+        usual, work = self.seconds[PRESETS.index(preset)], _work({one.name: one.of(preset) for one in self.parameters})
+        return max(min(usual, START_SECONDS), usual * _work(values) / work if work else usual)
 
     @property
     def number(self) -> str:

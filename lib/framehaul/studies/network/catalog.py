@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import measured, store
+from framehaul.bench import statistics, store
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import Table
 from framehaul.servers.network import Link
@@ -21,7 +21,7 @@ from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
-LOOPBACK, NEAR = Link(measured.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
+LOOPBACK, NEAR = Link(statistics.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
 LINKS = LOOPBACK, NEAR, Link("1 Gbit/s, 10 ms", 10, 1000), Link("100 Mbit/s, 30 ms", 30, 100)
 """The networks within a machine, an availability zone and a region, and from an office; times are round trips."""
 
@@ -152,7 +152,7 @@ class Result(store.Result):
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the passes of a results directory with the columns of `bench.measured.PLACE`: network and codec."""
+    """Return the passes of a results directory with the columns of `statistics.PLACE`: network and codec."""
     tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
     pooler = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
     return store.read(directory / NETWORK.results, Result).with_columns(
