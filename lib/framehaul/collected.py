@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench import committed, store
-from framehaul.bench.measured import STANDARD, in_places
+from framehaul.bench.statistics import STANDARD, in_places
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
 from framehaul.reporting.tables import CLASSES, dtypes_text, machines_text, ratio_text

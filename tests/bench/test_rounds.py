@@ -13,16 +13,16 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped, columns_of
 from framehaul.bench.recording import recording
-from framehaul.bench.rounds import Rounds, in_rounds, interruptible
+from framehaul.bench.rounds import Log, Rounds, in_rounds, interruptible
 from framehaul.errors import ResultsError, UnavailableError, WrongResultError
 
 TASKS = ["a", "b", "c", "d"]
 type Recorded = list[tuple[str, int, Pass[Any]]]
 
 
-def run(rounds: Rounds, measure: Any = lambda task, number: task, **options: Any) -> Recorded:
+def run(rounds: Rounds, measure: Any = lambda task, number: task) -> Recorded:
     recorded: Recorded = []
-    in_rounds(TASKS, rounds, measure, lambda *row: recorded.append(row), **options)
+    in_rounds(TASKS, rounds, measure, Log(lambda *row: recorded.append(row)))
     return recorded
 
 
@@ -71,7 +71,7 @@ def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> N
             if len(seen) == 6:
                 stop.set()
 
-        in_rounds(TASKS, Rounds(3), lambda task, number: None, record, stop=stop)
+        in_rounds(TASKS, Rounds(3), lambda task, number: None, Log(record, stop=stop))
 
     with pytest.raises(KeyboardInterrupt):
         interruptible(work)

@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 from framehaul.bench import committed, store
-from framehaul.bench.streams import STREAMS
-from framehaul.bench.trials import Trials, chosen_techniques
+from framehaul.bench.trials import STREAMS, Trials, chosen_techniques
 from framehaul.errors import ServerError
 from framehaul.studies.faults import trial
 from framehaul.studies.faults.breakable import BreakableServers, breakable

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.bench.measure import IN_FRAMES
-from framehaul.bench.streams import STREAMS
+from framehaul.bench.trials import STREAMS
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import from_pandas

@@ -24,9 +24,8 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.techniques.registry import DATABASES
 
-CPU_MODEL = ["vendor_id", "cpu family", "model", "stepping"]
-CPU_MODEL += ["CPU implementer", "CPU part", "CPU variant", "CPU revision"]  # on Arm
-"""The lines of proc_cpuinfo(5) that identify a model of processor."""
+MODEL = ["vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant", "CPU revision"]
+"""The lines of proc_cpuinfo(5) that identify a model of processor; the last four are Arm's."""
 OUTPUTS = ("results", "figures", "README.md", "docs")
 """Committed files that runs write."""
 
@@ -48,11 +47,12 @@ def digest(metadata: Mapping[str, Any]) -> str:
 
 
 def _machine(settings: Settings) -> dict[str, Any]:
-    cpu = _cpu()
+    lines = (line.partition(":") for line in _text("/proc/cpuinfo").partition("\n\n")[0].splitlines())
+    cpu = {name.strip(): value.strip() for name, _, value in lines}
     return {
         "cpu": cpu.get("model name") or (platform.machine() if cpu else platform.processor() or platform.machine()),
         # On virtual machines, processors of several generations have one name.
-        "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in CPU_MODEL if name in cpu) or None,
+        "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in MODEL if name in cpu) or None,
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -80,13 +80,6 @@ def _installed() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def _cpu() -> dict[str, str]:
-    """Return the first processor's lines of /proc/cpuinfo; nothing on systems without it."""
-    first = _text("/proc/cpuinfo").partition("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _text(path: str) -> str:

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -73,14 +73,6 @@ class PassOptions:
 PLAIN = PassOptions()
 
 
-@dataclass(frozen=True)
-class Target:
-    """The address that a client connects to, and the meter of the server behind it."""
-
-    server: Server
-    meter: Meter
-
-
 def run(
     techniques: list[Technique],
     server: Server,
@@ -99,18 +91,16 @@ def run(
     A timed pass reuses memory that earlier passes have freed, as in a process that is in service. Peak memory and bytes
     on the wire are measured in the warm-up alone.
     """
-    log.progress("preparing data")
-    directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
-    with Passes(server, table, content, directions, frames, options) as passes, asyncio.Runner() as runner:
+    with Passes(server, table, content, techniques, options) as passes, asyncio.Runner() as runner:
 
         def measured(technique: Technique, number: int) -> Moved:
             return runner.run(passes.one(technique, number))
 
         def progress(technique: Technique, number: int) -> None:
             passes.wait_for_server()
-            log.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
+            log.progress(technique, number)
 
-        in_rounds(techniques, rounds, measured, log.record, stop=log.stop, progress=progress, finished=log.finished)
+        in_rounds(techniques, rounds, measured, replace(log, progress=progress))
         passes.wait_for_server()
 
 
@@ -118,29 +108,19 @@ class Passes:
     """A context that makes passes of techniques over one table.
 
     The table to read, and the reference that writes are compared with, are loaded at the beginning of the block.
-    `frames` are the kinds of frame that are written.
     """
 
     def __init__(
-        self,
-        server: Server,
-        table: Table,
-        content: pa.Table,
-        directions: Collection[str],
-        frames: Collection[str],
-        options: PassOptions = PLAIN,
+        self, server: Server, table: Table, content: pa.Table, techniques: list[Technique], options: PassOptions = PLAIN
     ) -> None:
-        self.tables = tables_of(server)
-        self._target = Target(server, Meter(server.process_id))
-        self._options, self._existing = options, options.existing if "write" in directions else None
-        self._table, self._content, self._directions = table, content, directions
-        self._reference = table.renamed(f"{table.name}_sent")
+        self.tables, self._server, self._meter = tables_of(server), server, Meter(server.process_id)
+        self._directions = {one.direction for one in techniques}
+        self._options, self._existing = options, options.existing if "write" in self._directions else None
+        self._table, self._content, self._reference = table, content, table.renamed(f"{table.name}_sent")
         after = self._existing.expected if self._existing else None
         self._expected = Expected(table, content if after is None else after)
-        self._parts = {
-            kind: _in_parts(IN_FRAMES[kind](content, table), options.calls)
-            for kind in sorted(IN_FRAMES.keys() & frames)
-        }
+        frames = IN_FRAMES.keys() & {one.frame for one in techniques if one.direction == "write"}
+        self._parts = {kind: _in_parts(IN_FRAMES[kind](content, table), options.calls) for kind in sorted(frames)}
         self._warm_ups: dict[str, Moved] = {}
         self._unfinished = ""
         """The technique of a pass that has begun, or failed."""
@@ -165,16 +145,16 @@ class Passes:
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
 
-    async def one(self, technique: Technique, number: int, target: Target | None = None) -> Moved:
+    async def one(self, technique: Technique, number: int, server: Server | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.
 
-        Numbers below 1 are warm-ups. The client connects to `target`, if it is given.
+        Numbers below 1 are warm-ups. The client connects to `server`, if it is given: another address of the same one.
         """
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         self._unfinished = technique.name
-        returned, moved = await self._timed_calls(technique, number, target)
+        returned, moved = await self._timed_calls(technique, number, server)
         if number < 1:
             self._warm_ups[technique.name] = moved
         dtypes = [self._checked(one, technique) for one in returned][-1]
@@ -198,8 +178,6 @@ class Passes:
 
     def _reset(self, technique: Technique) -> None:
         """Create the table of a write anew and wait until the server has no work left of an older one."""
-        if technique.direction != "write":
-            return
         with self.tables.kept():
             table = self._existing.table_for(technique, self._table) if self._existing else self._table
             self.tables.create(table)
@@ -207,33 +185,33 @@ class Passes:
                 self.tables.load(table, self._existing.rows)
             self.tables.quiesce()
 
-    async def _timed_calls(self, one: Technique, number: int, target: Target | None) -> tuple[list[Returned], Moved]:
+    async def _timed_calls(self, one: Technique, number: int, other: Server | None) -> tuple[list[Returned], Moved]:
         """Reset, connect, run on the clock; return the calls' unverified results, of a write one, with what they took.
 
         A pass in which numba compiled a function, as a machine does once, is made again. A warm-up runs through a relay
         that counts bytes.
         """
-        self._reset(one)
         arguments: list[tuple[object, ...]] = [(self._table,)] * self._options.calls
         if one.direction == "write":
+            self._reset(one)
             sent = [self._reference] if one.frame == "none" else self._parts[one.frame]
             arguments = [(self._table, part) for part in sent]
         returned: list[Returned] = []
         compiling: list[float] = []
-        there = target or self._target
-        relaying = relayed(there.server, Relay) if number < 1 and not target else nullcontext((there.server, None))
+        relays = number < 1 and other is None
+        relaying = relayed(self._server, Relay) if relays else nullcontext((other or self._server, None))
         with relaying as (server, relay), install_timer("numba:compile", compiling.append):
             async with opened(one, server) as client:
                 bytes_before, events_before = relay.total_bytes if relay else 0, self._events()
-                there.meter.start(memory=number < 1, cold=one.key in self._options.cold)
+                self._meter.start(memory=number < 1, cold=one.key in self._options.cold)
                 ends = [time.perf_counter()]
                 for each in arguments:
                     returned.append(await called(one, client, *each))
                     ends.append(time.perf_counter())
-                usage, events = there.meter.stop(), self._events() - events_before
+                usage, events = self._meter.stop(), self._events() - events_before
                 wire_bytes = relay.total_bytes - bytes_before if relay else None
         if compiling:
-            return await self._timed_calls(one, number, target)
+            return await self._timed_calls(one, number, other)
         profile_events = json.dumps(events, sort_keys=True) if events else None
         latencies = tuple(end - begin for begin, end in pairwise(ends))
         moved = Moved(ends[-1] - ends[0], usage, None, wire_bytes, profile_events, latencies)

@@ -18,7 +18,6 @@ import psutil
 import pyarrow as pa
 
 READINGS = 3
-"""The maximum of readings of a server's processes, which are read again when some begin or end during the reading."""
 RETURN_SECONDS, RETAINED_BYTES = 1.0, 16 << 20
 """Polars' allocator returns freed memory in the background, in about half a second; a pass waits for more than this.
 https://jemalloc.net/jemalloc.3.html#opt.dirty_decay_ms"""
@@ -118,42 +117,21 @@ class Meter:
 def family_cpu_s(parent: psutil.Process | None) -> float | None:
     """Return the CPU seconds of a process and its descendants, ended ones included; None when the process has ended.
 
-    The kernel's lists may lack a child while another ends: all is read again until two lists agree.
-    https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
+    All is read again when a child begins or ends during the reading, `READINGS` times at most.
     """
     try:
         for _ in range(READINGS):
             if parent is None or not parent.is_running():  # another process may have its id by now
                 return None
-            children, times, own = _descendants(parent), parent.cpu_times(), cpu_s(parent)
-            alive = []
+            children, times, own, alive = parent.children(recursive=True), parent.cpu_times(), cpu_s(parent), 0.0
             for child in children:
                 with contextlib.suppress(psutil.Error):
-                    alive.append(cpu_s(psutil.Process(child)))
-            if children == _descendants(parent):
+                    alive += cpu_s(child)
+            if children == parent.children(recursive=True):
                 break
     except psutil.Error:
         return None
-    return times.children_user + times.children_system + own + sum(alive)
-
-
-def _descendants(parent: psutil.Process) -> list[int]:
-    """Return the ids of all descendants of a process; raise psutil.NoSuchProcess when it has ended.
-
-    psutil is the fallback, because it reads every process of the machine.
-    """
-    try:
-        return _listed(parent.pid)
-    except OSError:  # not Linux, a kernel without these lists, or a process that has ended
-        return [one.pid for one in parent.children(recursive=True)]
-
-
-def _listed(process_id: int) -> list[int]:
-    found = []
-    for thread in Path(f"/proc/{process_id}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            found += [int(child), *_listed(int(child))]
-    return found
+    return times.children_user + times.children_system + own + alive
 
 
 def cpu_s(process: psutil.Process) -> float:

@@ -20,10 +20,8 @@ FIRST_SHARE = 8
 """The divisor of the rows for the first stage, in which a slow technique takes no longer than a likely winner later."""
 LONGEST_PASS_SECONDS = {True: 0.2, False: 0.6}
 """The longest pass of everyday techniques, in a race and without; slower techniques move fewer rows."""
-SURE_ROUNDS = MIN_ROUNDS
-"""The rounds without a race in which all techniques move all rows, as many as a verdict takes, before slow ones end."""
-LEAST_CLIMB_ROWS = 1000
-"""No technique takes minutes for fewer rows."""
+LEAST_ROWS = 40_000
+"""The minimum of rows for a stage before the others: no technique takes minutes for fewer."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +39,19 @@ class Stage:
 def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
     """Return the stages up to `rows`: first all techniques with an eighth; without a race all techniques with all rows.
 
-    The second of two stages with the same rows continues the rounds of the first.
+    Each first stage has as many rounds as a verdict takes. Without a race the second stage continues its rounds.
     """
-    first = Stage(rows // FIRST_SHARE, Rounds(MIN_ROUNDS, 0, rounds.seed), share=0.3)
-    if race:
-        return [first, Stage(rows, rounds)] if first.rows else [Stage(rows, rounds)]
-    if rounds.passes <= SURE_ROUNDS:
+    if race and rows >= FIRST_SHARE:
+        return [Stage(rows // FIRST_SHARE, Rounds(MIN_ROUNDS, 0, rounds.seed), share=0.3), Stage(rows, rounds)]
+    if race or rounds.passes <= MIN_ROUNDS:
         return [Stage(rows, rounds)]
-    return [Stage(rows, replace(rounds, passes=SURE_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
+    return [Stage(rows, replace(rounds, passes=MIN_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
 
 
 def first_stage(rows: int, rounds: Rounds) -> Stage | None:
     """Return a stage of few rows for techniques that may take minutes; None when `rows` are few themselves."""
-    few = rows // 40
     # The first of two rounds includes one-time work such as imports.
-    return Stage(few, Rounds(2, 0, rounds.seed)) if few >= LEAST_CLIMB_ROWS else None
+    return Stage(rows // 40, Rounds(2, 0, rounds.seed)) if rows >= LEAST_ROWS else None
 
 
 def final_stage(rows: int, rounds: Rounds) -> Stage:
@@ -89,9 +85,9 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     - Baselines, because the fastest techniques are compared with them.
     """
     speeds = _speeds(passes, stage)
-    ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: speeds[one.key], reverse=True)
-    racing = [one for one in ranked if one.origin != "baseline"]
-    staying = {*ranked} - {*racing}
+    ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: -speeds[one.key])
+    staying = {one for one in ranked if one.origin == "baseline"}
+    racing = [one for one in ranked if one not in staying]
     within_reach: list[Technique] = []
     for kind in {_kind(one) for one in racing}:
         group = [one for one in racing if _kind(one) == kind]

@@ -116,20 +116,14 @@ class Evidence(NamedTuple):
 
 def evidence(logs: Sequence[float]) -> Evidence:
     """Return the evidence of the logarithms of at least two per-round ratios."""
-    return Evidence(fmean(logs), _variance(logs), len(logs) - 1, 1 / len(logs))
+    return Evidence(fmean(logs), float(np.var(logs, ddof=1)), len(logs) - 1, 1 / len(logs))
 
 
 def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
     """Return the evidence of the logarithms of speeds, left over right, of two runs of at least two passes each."""
     degrees = len(left) + len(right) - 2
-    together = _variance(left) * (len(left) - 1) + _variance(right) * (len(right) - 1)
-    return Evidence(fmean(left) - fmean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
-
-
-def _variance(logs: Sequence[float]) -> float:
-    # statistics.variance computes with fractions, which is slow for pages with many ratios.
-    mean = fmean(logs)
-    return math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1)
+    variance = float(np.var(left) * len(left) + np.var(right) * len(right)) / degrees
+    return Evidence(fmean(left) - fmean(right), variance, degrees, 1 / len(left) + 1 / len(right))
 
 
 def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:

@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,7 +19,7 @@ from tqdm import tqdm
 from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu, settled
-from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of, value_of
+from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
 from framehaul.bench.rounds import Log, Rounds, in_rounds
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
 type MakeRow[T, V] = Callable[[T, int, Pass[V]], DataclassInstance]
 """A function that makes a row of results of a task, the number of a pass and its outcome."""
-_PARAMETERS: dict[str, dict[str, Any]] = {}
-"""The parameters with which `study` called each notebook's function, which `recording` stores."""
+PARAMETERS = ContextVar[Mapping[str, Any]]("PARAMETERS")
+"""The parameters with which `study` called the function that records, for the metadata of its run."""
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -46,16 +48,14 @@ def result(
     run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: Pass[Moved]
 ) -> store.Result:
     """Return a pass as a row of results; what was not measured is None."""
-    ended: Pass[Mapping[str, Any]] = outcome if not isinstance(outcome, Ok) else Ok(_columns(outcome.values, rows))
-    contract = technique.contract.kind if technique.contract else None
-    known = {"driver": technique.driver, "connections": technique.connections, "contract": contract}
-    whole = which(technique) | known | columns_of(ended)
-    return store.Result(**whole, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
-
-
-def _columns(moved: Moved, rows: int) -> dict[str, Any]:
-    values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
-    return {name: value for name, value in values.items() if name in store.SCHEMA}
+    values = which(technique) | {"driver": technique.driver, "connections": technique.connections}
+    values["contract"] = technique.contract.kind if technique.contract else None
+    if isinstance(outcome, Ok):
+        moved = outcome.values
+        values |= vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
+    values |= columns_of(Ok({}) if isinstance(outcome, Ok) else outcome)
+    known = {name: value for name, value in values.items() if name in store.SCHEMA}
+    return store.Result(**known, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
 
 
 class Recording:
@@ -80,13 +80,18 @@ class Recording:
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
-    def log[T, V](self, row: MakeRow[T, V], stop: threading.Event | None = None) -> Log[T, V]:
-        """Return the log of `measure.run`, for passes that `row` turns into rows."""
+    def log[T, V](
+        self, row: MakeRow[T, V], stop: threading.Event | None = None, name: Callable[[T], str] = attrgetter("name")
+    ) -> Log[T, V]:
+        """Return the log of a loop whose passes `row` turns into rows; the progress bar shows the `name` of a task."""
 
         def record(task: T, number: int, outcome: Pass[V]) -> None:
             self.write(row(task, number, outcome))
 
-        return Log(record, lambda task, number: self.finished(row(task, number, Skipped(""))), self.progress, stop)
+        def progress(task: T, number: int) -> None:
+            self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}")
+
+        return Log(record, lambda task, number: self.finished(row(task, number, Skipped(""))), progress, stop)
 
     def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""
@@ -103,19 +108,8 @@ class Recording:
         stop: threading.Event | None = None,
         home: Path | None = None,
     ) -> None:
-        """Measure tasks in rounds and record the row of every pass; the progress bar shows the `name` of the task.
-
-        `attempt` describes `home`.
-        """
-        log = self.log(row)
-
-        def measured(task: T, number: int) -> V:
-            return value_of(attempt(lambda: measure(task, number), home))
-
-        def progress(task: T, _: int) -> None:
-            self.progress(name(task))
-
-        in_rounds(tasks, rounds, measured, log.record, stop=stop, progress=progress, finished=log.finished)
+        """Measure tasks in rounds and record the row of every pass; `attempt` describes `home`."""
+        in_rounds(tasks, rounds, measure, self.log(row, stop, name), home)
 
 
 def study[**P](
@@ -133,8 +127,9 @@ def study[**P](
             settings = load_settings()
             if not settings.reuse:
                 simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
-                _PARAMETERS[notebook] = simple
-                measure(*positional, **named)
+                context = copy_context()
+                context.run(PARAMETERS.set, simple)
+                context.run(measure, *positional, **named)
             stored = settings.out / "results" / f"{notebook.partition('_')[2]}.csv"
             return read(stored) if read else store.read(stored, kind)
 
@@ -171,7 +166,7 @@ def recording(
     known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
-        "parameters": _PARAMETERS.get(notebook, {}),
+        "parameters": PARAMETERS.get({}),
         "unavailable": {},
         "load_average": load,
         "commit": metadata["commit"],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from framehaul.bench.meter import settle, settled
 from framehaul.bench.passes import Pass, Skipped, attempt
@@ -42,42 +43,35 @@ class Log[T, V]:
     """Record a task, the number of its pass, from 1 on, and its outcome."""
     finished: Callable[[T, int], bool] = lambda *_: False
     """Return true for a pass that an interrupted run has recorded."""
-    progress: Callable[[str], object] = lambda _: None
+    progress: Callable[[T, int], object] = lambda *_: None
+    """Show the pass that begins; an error ends the run."""
     stop: threading.Event | None = None
 
 
 def in_rounds[T: Hashable, V](
-    tasks: Sequence[T],
-    rounds: Rounds,
-    measure: Callable[[T, int], V],
-    record: Callable[[T, int, Pass[V]], None],
-    *,
-    stop: threading.Event | None = None,
-    progress: Callable[[T, int], object] = lambda *_: None,
-    finished: Callable[[T, int], bool] = lambda *_: False,
+    tasks: Sequence[T], rounds: Rounds, measure: Callable[[T, int], V], log: Log[T, V], home: Path | None = None
 ) -> None:
-    """Measure every task once in each round; `record` gets the task, the number of the pass from 1 on, and the outcome.
+    """Measure every task once in each round, and record every pass; `attempt` turns errors into outcomes.
 
-    Warm-ups have numbers below 1 and are not recorded. `attempt` turns errors of `measure` into outcomes. A skipped
-    task is not measured again. Passes that an interrupted run has `finished` are left out, and a task without further
-    passes has no warm-up. `progress` is called before every pass; its errors end the run. Raises KeyboardInterrupt
-    between two tasks after `stop` was set.
+    Warm-ups have numbers below 1 and are not recorded. A skipped task is not measured again. Passes that an interrupted
+    run has finished are left out, and a task without further passes has no warm-up. Raises KeyboardInterrupt between
+    two tasks after `log.stop` was set.
     """
-    left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
+    left = {task for task in tasks if not all(log.finished(task, at + 1) for at in range(rounds.passes))}
     skipped: dict[T, Skipped] = {}
     with settled():
         for number in range(1 - rounds.warmup, rounds.passes + 1):
             for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):
-                if stop is not None and stop.is_set():
+                if log.stop and log.stop.is_set():
                     raise KeyboardInterrupt
-                progress(task, number)
-                if task not in left or (number > 0 and finished(task, number)):
+                log.progress(task, number)
+                if task not in left or (number > 0 and log.finished(task, number)):
                     continue
-                outcome: Pass[V] = skipped.get(task) or attempt(partial(measure, task, number))
+                outcome: Pass[V] = skipped.get(task) or attempt(partial(measure, task, number), home)
                 if isinstance(outcome, Skipped):
                     skipped[task] = outcome
                 if number > 0:
-                    record(task, number, outcome)
+                    log.record(task, number, outcome)
                 settle()  # tasks import modules when they run
 
 

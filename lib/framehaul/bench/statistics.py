@@ -8,12 +8,18 @@ from typing import Any
 import polars as pl
 from polars import selectors as cs
 
+from framehaul.bench import store
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied, verdicts
 
 NAMES = ["database", "direction", "technique"]
 """The columns that identify a technique in passes of one study and size."""
 UNSTABLE_VARIATION = 0.10
 """The coefficient of variation above which figures are marked as unstable."""
+STANDARD = "the standard 13 columns"
+LOOPBACK = "loopback"
+PLACE = {"table": STANDARD, "road": LOOPBACK, "variant": ""}
+"""Columns that only some studies vary, with their values in all others: the table, the network between client and
+server, and a variant such as a codec."""
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -134,6 +140,22 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
             for name in group["technique"]
         ]
     return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
+
+
+def in_places(passes: pl.DataFrame, *, sizes: bool) -> pl.DataFrame:
+    """Return the `summary` of each study, database, direction and place; missing columns of PLACE are added.
+
+    With `sizes`, each number of rows is a separate place; else a technique has the largest number that it moved.
+    """
+    missing = [pl.lit(value).alias(name) for name, value in PLACE.items() if name not in passes.columns]
+    keys = ["notebook", "database", "direction", *PLACE, *(["rows"] if sizes else [])]
+    parts = [
+        summary(part.select(*store.SCHEMA)).with_columns(
+            pl.lit(value).alias(name) for name, value in zip(keys, key, strict=True) if name in {"notebook", *PLACE}
+        )
+        for key, part in passes.with_columns(missing).group_by(keys, maintain_order=True)
+    ]
+    return pl.concat(parts) if parts else pl.DataFrame()
 
 
 def judged(medians: pl.DataFrame, within: Sequence[str], base: pl.Expr) -> pl.DataFrame:

@@ -101,7 +101,7 @@ class Study:
     """`module:name` of a function that returns the additional timeout of a cell in seconds, None for no timeout."""
     measured: str = ""
     """`module:name` of a function that returns its passes of techniques from a results directory, with columns of
-    `bench.measured.PLACE`; empty for none, or when all are in the usual place."""
+    `bench.statistics.PLACE`; empty for none, or when all are in the usual place."""
     headline: str = ""
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)

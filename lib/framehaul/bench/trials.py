@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from framehaul.bench.recording import Recording, recording
-from framehaul.bench.streams import STREAMS
+from framehaul.data.schema import Table
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Direction
+from framehaul.techniques.streaming import STREAMED, copy_batches, insert_batches
 
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
 FEWEST: dict[Direction, set[tuple[str, str]]] = {
@@ -53,6 +62,31 @@ class Trials[C: Tried]:
     def skip(self, technique: Technique, reason: str) -> None:
         """Record that a technique cannot run here."""
         self.unavailable[f"{technique.database} {technique.direction} {technique.name}"] = reason
+
+
+def _in_batches(move: Technique) -> Technique:
+    """Return a streamed move as a technique: a write takes record batches, a read returns the content of its file."""
+    write: Callable[..., None] = copy_batches if move.database == "postgres" else insert_batches
+
+    @wraps(move.function)
+    def from_batches(client: object, table: Table, batches: Iterable[pa.RecordBatch], *rows_to_write: int) -> None:
+        write(client, table, iter(batches), *rows_to_write)
+
+    @wraps(move.function)
+    def to_frame(client: object, table: Table, *batch_bytes: int) -> Any:
+        with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
+            file = Path(directory) / "rows.parquet"
+            move.function(client, table, file, *batch_bytes)
+            return pl.from_arrow(pq.read_table(file))
+
+    if move.direction == "read":
+        return replace(move, function=to_frame, frame="batches", origin="streamed")
+    label = move.label.replace("Parquet file", "record batches")
+    return replace(move, function=from_batches, frame="batches", origin="streamed", label=label)
+
+
+STREAMS = tuple(map(_in_batches, STREAMED))
+"""All streamed moves as techniques, which keep the names of the moves."""
 
 
 def all_techniques() -> list[Technique]:

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import measure, measured, recording, store
-from framehaul.bench.measure import PassOptions, Target
-from framehaul.bench.meter import Meter, Moved
+from framehaul.bench import measure, recording, statistics, store
+from framehaul.bench.measure import PassOptions
+from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Pass, Skipped, columns_of, describe
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
@@ -35,7 +35,7 @@ from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
-LOOPBACK, NEAR = Link(measured.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
+LOOPBACK, NEAR = Link(statistics.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
 LINKS = LOOPBACK, NEAR, Link("1 Gbit/s, 10 ms", 10, 1000), Link("100 Mbit/s, 30 ms", 30, 100)
 """The networks within a machine, an availability zone and a region, and from an office; times are round trips."""
 
@@ -157,7 +157,7 @@ class Result(store.Result):
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the passes of a results directory with the columns of `bench.measured.PLACE`: network and codec."""
+    """Return the passes of a results directory with the columns of `statistics.PLACE`: network and codec."""
     tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
     pooler = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
     return store.read(directory / NETWORK.results, Result).with_columns(
@@ -262,8 +262,11 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
     read, again = (ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_{name}") for name in ("read", "again"))
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
+        every = [task.measured for task in (*tasks(), *pooled())]
         passes_of = {
-            (name, direction): measure.Passes(proxies.both.of(name), table, content, [direction], ["polars"])
+            (name, direction): measure.Passes(
+                proxies.both.of(name), table, content, [one for one in every if one.key[:2] == (name, direction)]
+            )
             for name in DATABASES
             for direction, table in (("write", ANALYTICS_METRICS), ("read", read))
         }
@@ -271,15 +274,14 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
             stack.enter_context(passes)
 
         def one_pass(passes: measure.Passes, task: Task) -> Moved:
-            meter = Meter(proxies.both.of(task.database).process_id)
-            return runner.run(passes.one(task.measured, 1, Target(proxies.server(task), meter)))
+            return runner.run(passes.one(task.measured, 1, proxies.server(task)))
 
         def call_several_times(task: Task) -> None:
             """Call a technique several times over one PgBouncer connection, which uses several server connections."""
             if isinstance(proxies.pooler, Pooler):
                 fill(proxies.pooler.server)
             few, options = content.slice(0, REUSED_ROWS), PassOptions(calls=CALLS)
-            with measure.Passes(proxies.both.postgres, again, few, [task.direction], ["polars"], options) as passes:
+            with measure.Passes(proxies.both.postgres, again, few, [task.measured], options) as passes:
                 one_pass(passes, task)
 
         def make_pass(task: Task, number: int) -> dict[str, Any]:

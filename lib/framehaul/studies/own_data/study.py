@@ -215,7 +215,7 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
                     continue
                 server, moved = both.of(left[0].database), content.slice(0, size)
                 existing = existing_rows(frame.mode, moved, kept, table, server)
-                this_run.expect(1 + len(left) * (stage.warmup + stage.passes))
+                this_run.expect(len(left) * (stage.warmup + stage.passes))
                 try:
                     measure.run(left, server, table, moved, stage, log, PassOptions(existing=existing))
                 except (psycopg.Error, ReferenceTableError) as error:

@@ -60,7 +60,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     with recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both), ended_with_the_block():
         of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
-        per_size = sum(len(COMPARED) + 2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
+        per_size = sum(2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
         this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
         # Comparisons of runs read the version here.
         this_run.metadata["server"] = {"version": "; ".join(this_run.metadata["server"].values())}

@@ -44,7 +44,7 @@ def within_limits[V](outcome: Pass[V]) -> Pass[V]:
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the passes in a results directory, with their tables as `bench.measured.PLACE` has them."""
+    """Return the passes in a results directory, with their tables as `statistics.PLACE` has them."""
     labels = {one.name: one.label for one in SHAPES}
     passes = store.read(directory / TABLE_SHAPES.results, Row)
     return passes.with_columns(table=pl.col("shape").replace(labels))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.bench import measured
+from framehaul.bench import statistics
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types, struct_types
 
@@ -112,7 +112,7 @@ STRUCTS = _table(
     )), Column("counts", T.MAP), Column("items", T.NESTED_LIST),
 )  # fmt: skip
 
-STANDARD = Shape("standard", measured.STANDARD, ANALYTICS_METRICS)
+STANDARD = Shape("standard", statistics.STANDARD, ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
     STANDARD,

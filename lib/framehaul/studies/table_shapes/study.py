@@ -114,5 +114,5 @@ def _measure(
     log = this_run.log(row, stop)
     if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):
         return
-    this_run.expect(1 + len(tried) * (rounds.warmup + rounds.passes))
+    this_run.expect(len(tried) * (rounds.warmup + rounds.passes))
     measure.run(tried, both.of(database), shape.table, content, rounds, log, PassOptions(calls=calls))

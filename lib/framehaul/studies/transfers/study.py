@@ -63,7 +63,7 @@ def _measure(
             content = generator.arrow_table(moved, rows, seed)
 
             def measure_stage(some: list[Technique], stage: Stage) -> None:
-                this_run.expect(1 + len(some) * (stage.rounds.warmup + stage.rounds.passes))
+                this_run.expect(len(some) * (stage.rounds.warmup + stage.rounds.passes))
                 log = this_run.technique_log(study.notebook, stage.rows, stop)
                 options, part = PassOptions(profile=bool(profile)), content.slice(0, stage.rows)
                 measure.run(some, server, moved, part, stage.rounds, log, options)

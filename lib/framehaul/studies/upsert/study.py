@@ -149,7 +149,7 @@ def passes_of(case: Case, passes: int) -> int:
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the timed passes of a results directory as passes of techniques, with the columns of `measured.PLACE`."""
+    """Return the timed passes of a results directory as passes of techniques, with columns of `statistics.PLACE`."""
     timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
     drivers = {name: frame_and_driver(name)[1] for name in timed["technique"].unique()}
     lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
