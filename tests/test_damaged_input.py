@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.api.derive import derive
-from framehaul.data.unwrapping import undamaged, unwrapped
+from framehaul.data.frames import undamaged, unwrapped
 from framehaul.errors import FrameError
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
@@ -163,8 +163,7 @@ def test_a_scale_that_no_decimal_has_is_refused() -> None:
 VIEW_OF_NULL = """
 import struct
 import polars as pl, pyarrow as pa
-from framehaul.data.frames import validated
-from framehaul.data.unwrapping import unwrapped, undamaged
+from framehaul.data.frames import validated, unwrapped, undamaged
 text = b"long enough to be outside"
 good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
 for size in (-2_000_000_000, -1, 2_000_000_000):

@@ -18,9 +18,8 @@ from framehaul.api.choice import Choice, Mode, choose, technique_function
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
-from framehaul.data.documents import without_documents
+from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
-from framehaul.data.objects import nested_array
 from framehaul.data.schema import Column, Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from framehaul.api.types import POLARS_DIGITS
 from framehaul.data import schema
 from framehaul.data.documents import TEXTS, check_document, document, first_refused
-from framehaul.data.frames import UNITS_PER_DAY
+from framehaul.data.frames import UNITS_PER_DAY, is_list, unwrapped, with_plain_dictionaries
 from framehaul.data.schema import DATE32, POSTGRES_NAME_BYTES, Column, Table, TimeUnit, Types
 from framehaul.data.schema import ColumnType as T
-from framehaul.data.unwrapping import is_list, unwrapped, with_plain_dictionaries
 from framehaul.errors import FrameError
 from framehaul.techniques.prepare import DATES, FIRST_MOMENT, LAST_MOMENT, NULL_IS, check_for_clickhouse
 from framehaul.techniques.upsert.rows import as_compared

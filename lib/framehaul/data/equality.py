@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,9 +20,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import no_number
+from framehaul.data.documents import NOT_OF_THE_TYPE, is_missing, nested_array, no_number
 from framehaul.data.frames import UUID_BYTES, uuid_text
-from framehaul.data.objects import NOT_OF_THE_TYPE, nested_array
 from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 T = ColumnType
@@ -252,7 +250,7 @@ def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
         return [[*range(len(values))]]  # the usual case, in which inspecting values takes as long as converting them
     rows = defaultdict[type, list[int]](list)
     for row, value in enumerate(values):
-        if not _is_missing(value) or (has_nan and isinstance(value, float)):
+        if not is_missing(value) or (has_nan and isinstance(value, float)):
             rows[type(value)].append(row)
     return list(rows.values())
 
@@ -263,7 +261,7 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
     flat = [each for value in lists if value is not None for each in value]
     counts = [0 if value is None else len(value) for value in lists]
     typed, rows = _grouped(flat, counts, [value is None for value in lists], column)
-    rows |= {row for row, value in enumerate(values) if lists[row] is None and not _is_missing(value)}
+    rows |= {row for row, value in enumerate(values) if lists[row] is None and not is_missing(value)}
     return typed, {row: values[row] for row in rows}
 
 
@@ -374,11 +372,7 @@ def _parsed(value: Any) -> Any:
     """Return the value of JSON, with objects as pairs; None for NA and NaN; any other value unchanged."""
     if isinstance(value, str | bytes):
         return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
-    return None if _is_missing(value) else value
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+    return None if is_missing(value) else value
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from framehaul.api.types import POLARS_DIGITS
-from framehaul.data.unwrapping import undamaged
+from framehaul.data.frames import undamaged
 from framehaul.errors import FrameError
 from framehaul.studies.own_data.json_lines import table_of_lines
 
