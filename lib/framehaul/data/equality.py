@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import NOT_OF_THE_TYPE, is_missing, nested_array, no_number
-from framehaul.data.frames import UUID_BYTES, uuid_text
+from framehaul.data.frames import PLAIN, UUID_BYTES, uuid_text, with_scalars
 from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 T = ColumnType
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
-NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
 HEX = r"^\\x(?:[0-9a-f]{2})*$"
 TIMESTAMP = (
@@ -79,7 +78,7 @@ class Content:
         return content_fingerprint(self.frame)
 
     def value(self, column: str, row: int) -> object:
-        """Return a Python value; timestamps and dates get types that hold any year."""
+        """Return a Python value; timestamps and dates are numpy's."""
         return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
 
     def in_order(self, key: Sequence[str]) -> Content:
@@ -183,21 +182,12 @@ def _bits(values: pl.Series) -> pl.Series:
     return values.fill_nan(float("nan")).reinterpret(dtype=bits)
 
 
-class _Moment(int):
-    """Nanoseconds since 1970, in UTC."""
-
-    def __repr__(self) -> str:
-        seconds, fraction = divmod(int(self), 10**9)
-        return f"{np.datetime64(seconds, 's')}.{fraction:09d}"  # any year, which datetime does not have
-
-
 def _python(values: pl.Series) -> list[Any]:
-    if isinstance(values.dtype, pl.Datetime):
-        unit = NANOSECONDS[values.dtype.time_unit]
-        return [None if value is None else _Moment(value * unit) for value in values.to_physical().to_list()]
-    if values.dtype == pl.Date:
-        return [None if value is None else np.datetime64(value, "D") for value in values.to_physical().to_list()]
-    return values.to_list()
+    """Return Python values; dates and timestamps are numpy's, which hold any year."""
+    if not isinstance(values.dtype, pl.Datetime | pl.Date):
+        return values.to_list()
+    unit = getattr(values.dtype, "time_unit", "D")
+    return [None if value is None else np.datetime64(value, unit) for value in values.to_physical().to_list()]
 
 
 def _shown(value: object) -> str:
@@ -351,7 +341,7 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        if _plain(values.type) == _plain(kind):
+        if with_scalars(values.type, lambda of: PLAIN.get(of, of)) == kind:
             return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
     objects = [*values]
@@ -373,17 +363,6 @@ def _parsed(value: Any) -> Any:
     if isinstance(value, str | bytes):
         return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
     return None if is_missing(value) else value
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type with offsets of 32 bits, to which Arrow casts text and lists without loss."""
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    return pa.string() if kind == pa.large_string() else kind
 
 
 def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
@@ -461,27 +440,30 @@ def _bytes(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     return texts.str.slice(2).str.decode("hex") if texts.str.contains(HEX).all() else texts.cast(pl.Binary)
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """The keys and values of a JSON object."""
+class _Spelled(str):
+    """JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
+
+    __slots__ = ()
+
+
+def _spelled(value: Any) -> _Spelled:
+    """Return the spelling of a value of JSON, whose objects and numbers are spelled already."""
+    if isinstance(value, _Spelled):
+        return value
+    return _Spelled(f"[{','.join(map(_spelled, value))}]" if isinstance(value, list) else json.dumps(value))
+
+
+def _spelled_object(pairs: list[tuple[str, Any]]) -> _Spelled:
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    return _Spelled(f"{{{','.join(f'{json.dumps(key)}:{_spelled(value)}' for key, value in pairs)}}}")
 
 
 def _document(text: str) -> str:
-    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
-    hooks: dict[str, Any] = {"object_pairs_hook": _Pairs, "parse_int": Decimal, "parse_float": Decimal}
+    def number(text: str) -> _Spelled:
+        return _Spelled(Decimal(text).normalize(EXACTLY))
+
+    hooks: dict[str, Any] = {"object_pairs_hook": _spelled_object, "parse_int": number, "parse_float": number}
     return _spelled(json.loads(text, parse_constant=no_number, **hooks))
-
-
-def _spelled(value: Any) -> str:
-    match value:
-        case Decimal():
-            sign, digits, exponent = value.normalize(EXACTLY).as_tuple()
-            return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}"
-        case _Pairs():
-            pairs = sorted(value, key=lambda pair: pair[0])
-            return f"{{{','.join(f'{json.dumps(key)}:{_spelled(item)}' for key, item in pairs)}}}"
-        case list():
-            return f"[{','.join(map(_spelled, value))}]"
-    return json.dumps(value)
 
 
 def _decimal(text: str) -> str | None:
@@ -496,35 +478,23 @@ def _address(text: str) -> str:
     return str(address.ip if address.network.prefixlen == address.max_prefixlen else address)
 
 
-def _times(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if not isinstance(series.dtype, pl.Duration):
-        return None
-    nanoseconds = series.to_physical() * NANOSECONDS[series.dtype.time_unit]
-    return _where(nanoseconds.is_between(0, 86_400 * 10**9, closed="left"), nanoseconds).cast(wanted)
-
-
-def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype.is_numeric():  # of microseconds
-        return _lossless(series, pl.Int64()).cast(wanted)
-    return _lossless(series, wanted) if isinstance(series.dtype, pl.Duration) else None
-
-
-def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype.is_integer():
-        return _lossless(series, pl.Int32()).cast(wanted)
-    return _moments(series, wanted)
+def _temporal(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """Return dates, times, timestamps and durations in another dtype; timestamps without a zone are in UTC."""
+    given = series.dtype
+    if isinstance(given, pl.Datetime):
+        in_utc = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return _lossless(in_utc, wanted) if wanted in (pl.Date, pl.Datetime) else None
+    if isinstance(given, pl.Duration) and wanted == pl.Time:
+        return _lossless(series.cast(pl.Duration("ns")).to_physical(), wanted)
+    if isinstance(given, pl.Duration) and wanted == pl.Duration:
+        return _lossless(series, wanted)
+    is_number = (wanted == pl.Duration and given.is_numeric()) or (wanted == pl.Date and given.is_integer())
+    return _lossless(series, pl.Int64()).cast(wanted, strict=False) if is_number else None
 
 
 def _dates_of_text(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     days = texts.str.to_date("%Y-%m-%d", strict=False)
     return _where(days.dt.to_string("%Y-%m-%d") == texts, days)
-
-
-def _moments(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Return timestamps in UTC as dates, or in another unit, if no digits are lost; without a zone they are in UTC."""
-    if not isinstance(series.dtype, pl.Datetime):
-        return None
-    return _lossless(series.dt.convert_time_zone("UTC").dt.replace_time_zone(None), wanted)
 
 
 def _moments_of_text(texts: pl.Series, wanted: Any) -> pl.Series | None:
@@ -535,7 +505,7 @@ def _moments_of_text(texts: pl.Series, wanted: Any) -> pl.Series | None:
     unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # a larger range
     moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
     whole = fraction.str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
-    return _moments(_where(whole, moments), wanted)
+    return _temporal(_where(whole, moments), wanted)
 
 
 MOMENTS = (T.TIMESTAMP, T.TIMESTAMP_NS, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)
@@ -556,9 +526,6 @@ _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | Non
     T.UUID: lambda values, _: (
         uuid_text(_where(values.bin.size() == UUID_BYTES, values)) if values.dtype == pl.Binary else None
     ),
-    T.TIME: _times,
-    T.DURATION: _durations,
-    T.DATE: _dates,
-    **dict.fromkeys(MOMENTS, _moments),
+    **dict.fromkeys((T.TIME, T.DURATION, T.DATE, *MOMENTS), _temporal),
 }
 """Conversions from other dtypes; the default converts numbers."""

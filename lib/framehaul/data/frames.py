@@ -340,7 +340,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return the type with its scalar types changed, at any depth; extension types become their storage type."""
+    """Return the type with its scalar types changed, at any depth, without extension types and long lists."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):
@@ -348,9 +348,7 @@ def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
     if pa.types.is_map(kind):
         return pa.map_(with_scalars(kind.key_type, change), with_scalars(kind.item_type, change))
     if is_list(kind):
-        sized = (kind.list_size,) if pa.types.is_fixed_size_list(kind) else ()
-        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return make(with_scalars(kind.value_type, change), *sized)
+        return pa.list_(with_scalars(kind.value_type, change), getattr(kind, "list_size", -1))
     return change(kind)
 
 
