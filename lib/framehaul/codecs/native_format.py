@@ -42,7 +42,7 @@ INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
 def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
+    """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or `table.arrow_large_schema`.
 
     Raises ValueError, with the position, if the body ends inside a block, has other columns, is damaged, or has text
     that is not UTF-8.
@@ -54,46 +54,43 @@ def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = N
 def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source = Source(body)
+    source, first_row = Source(body), 0
     try:
-        yield from _blocks(source, table, schema)
+        while not source.at_end():
+            if (block := _read_block(source, table, schema, first_row)).num_rows:
+                yield block
+            first_row += block.num_rows
     except ValueError as error:
         raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
 
 
-def _blocks(source: Source, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    first_row = 0
-    while not source.at_end():
-        columns, rows = source.number(), source.number()
-        if columns != len(table.columns):
-            raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
-        arrays = []
-        for column, arrow in zip(table.columns, schema.types, strict=True):
-            name, kind = source.text(), source.text()
-            if (name, kind) != (column.name, column.clickhouse_type):
-                raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
-            if rows:
-                with few(USUAL_VALUE_BYTES * rows):
-                    array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
-                arrays.append(array if array.type == arrow else array.cast(arrow))
-        if rows:
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        first_row += rows
+def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+    columns, rows = source.number(), source.number()
+    if columns != len(table.columns):
+        raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
+    arrays = []
+    for column, arrow in zip(table.columns, schema.types, strict=True):
+        name, kind = source.text(), source.text()
+        if (name, kind) != (column.name, column.clickhouse_type):
+            raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+        with few(USUAL_VALUE_BYTES * rows):
+            arrays.append(read_column(source, column, arrow, rows, first_row) if rows else pa.nulls(0, arrow))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read_column(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
-    """Return a column of a block, with text and bytes `plain` or as views; errors count rows from `first_row`.
+def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, first_row: int) -> pa.Array:
+    """Return a column of a block in this Arrow type; errors count rows from `first_row`.
 
     Raises ValueError if the body ends inside it, for text that is not UTF-8 and for numbers out of range.
     """
     if column.low_cardinality:
-        return read_dictionary(source, column, rows, first_row)
+        return read_dictionary(source, column, rows, first_row).cast(arrow)
     null = source.take(rows) != 0 if column.nullable else None
     if column.type is ColumnType.ENUM:
-        return read_enum(source, column, rows, null)
+        return read_enum(source, column, rows, null).cast(arrow)
     validity = None if null is None else np.packbits(~null, bitorder="little")
     buffers: list[Any]
-    arrow = column.arrow_large if plain else column.arrow_view
+    plain = arrow in (pa.large_string(), pa.large_binary())
     match column.type:
         case ColumnType.TEXT | ColumnType.BYTES | ColumnType.JSON:
             buffers = read_texts(source, column, rows, first_row, null, plain=plain)
@@ -104,8 +101,9 @@ def read_column(source: Source, column: Column, rows: int, first_row: int, *, pl
             buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True, plain=plain)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
-        case ColumnType.DECIMAL:
-            buffers = [decimals(source, column.types.arrow.precision, rows)]
+        case ColumnType.DECIMAL if (size := decimal_bytes(arrow.precision)) < arrow.byte_width:
+            numbers = source.take(size * rows).view(f"<i{size}").astype(np.int64)
+            buffers = [np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)]
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
@@ -128,16 +126,6 @@ def read_texts(
         start, row = starts[invalid[0]], int(invalid[0])
         raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())
     return buffers
-
-
-def decimals(source: Source, precision: int, rows: int) -> Bytes:
-    """Return decimals in Arrow's 128 bits. Raises ValueError if the body ends inside them."""
-    size = decimal_bytes(precision)
-    raw = source.take(size * rows)
-    if size == 16:  # noqa: PLR2004  bytes of 128 bits
-        return raw.copy()
-    numbers = raw.view(f"<i{size}").astype(np.int64)
-    return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
 
 
 def decimal_bytes(precision: int) -> int:
@@ -164,7 +152,8 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
         raise NotTextError(column.name, first_row + row, values[int(np.searchsorted(invalid, indexes[row]))])
     # The first key of a nullable column represents NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
-    return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
+    arrow = pa.string_view() if column.type is ColumnType.TEXT else pa.binary_view()
+    return arrow_array(arrow, rows, validity, [views[indexes], texts])
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:

@@ -19,8 +19,6 @@ COMMENT = "made by framehaul, which may drop it"
 """The comment of tables that framehaul creates: a table without it is never dropped."""
 
 TimeUnit = Literal["ms", "us", "ns"]
-DIGITS: dict[TimeUnit, int] = {"ms": 3, "us": 6, "ns": 9}
-"""Decimal places of a second, by unit."""
 
 
 def quote_postgres(identifier: str) -> str:
@@ -107,7 +105,8 @@ def decimal_types(precision: int, scale: int) -> Types:
 
 def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
     """Return the types of timestamps; PostgreSQL stores microseconds and drops the zone."""
-    arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
+    digits = {"ms": "3", "us": "6", "ns": "9"}[unit]
+    arguments = f"{digits}, {quote_clickhouse_text(zone)}" if zone else digits
     postgres = "timestamp with time zone" if zone else "timestamp"
     return Types(postgres, f"DateTime64({arguments})", pa.timestamp(unit, zone))
 
@@ -351,18 +350,6 @@ class Column:
         return f"LowCardinality({name})" if self.low_cardinality else name
 
     @property
-    def arrow_large(self) -> pa.DataType:
-        """The column's Arrow type, with 64-bit offsets for text and bytes: pandas' layout of text."""
-        arrow = self.types.arrow
-        return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(arrow, arrow)
-
-    @property
-    def arrow_view(self) -> pa.DataType:
-        """The column's Arrow type, with views for text and bytes: Polars' layout."""
-        arrow = self.types.arrow
-        return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
-
-    @property
     def postgres_arrow(self) -> pa.DataType:
         """The Arrow type in which PostgreSQL sends the column."""
         return self.types.postgres_arrow or self.types.arrow
@@ -416,6 +403,11 @@ def kind_of(types: Types) -> ColumnType:
 
 def _selected(expression: str, quoted: str) -> str:
     return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
+
+
+def _with_texts_as(schema: pa.Schema, text: pa.DataType, binary: pa.DataType) -> pa.Schema:
+    kinds = {pa.string(): text, pa.binary(): binary}
+    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
 type Where = Literal["columns", "nested", "anywhere"]
@@ -475,10 +467,6 @@ class Table:
     def columns_of(self, *types: ColumnType) -> list[str]:
         """Return the names of the columns of these types, in order."""
         return [column.name for column in self.columns if column.type in types]
-
-    def columns_within(self, *types: ColumnType) -> list[str]:
-        """Return the names of the columns of these types, or lists of these types, in order."""
-        return [column.name for column in self.columns if column.innermost.type in types]
 
     @property
     def postgres_name(self) -> str:
@@ -558,13 +546,13 @@ class Table:
 
     @property
     def arrow_large_schema(self) -> pa.Schema:
-        """`arrow_schema` with 64-bit offsets for text and bytes."""
-        return pa.schema([pa.field(c.name, c.arrow_large, c.nullable) for c in self.columns])
+        """`arrow_schema` with 64-bit offsets for text and bytes: pandas' layout of text."""
+        return _with_texts_as(self.arrow_schema, pa.large_string(), pa.large_binary())
 
     @property
     def arrow_view_schema(self) -> pa.Schema:
-        """`arrow_schema` with text and bytes as views."""
-        return pa.schema([pa.field(c.name, c.arrow_view, c.nullable) for c in self.columns])
+        """`arrow_schema` with text and bytes as views: Polars' layout."""
+        return _with_texts_as(self.arrow_schema, pa.string_view(), pa.binary_view())
 
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:
