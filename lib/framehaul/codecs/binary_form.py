@@ -10,7 +10,6 @@ import struct
 from ipaddress import IPv4Address, ip_address
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from framehaul.codecs.compiled import arrow_array
@@ -19,7 +18,6 @@ from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import LONG_NUMBERS, NESTED, ColumnType, Table
 
-FEW_ROWS = 2_000
 NEGATIVE = 0x4000
 """The sign of a numeric."""
 
@@ -45,21 +43,10 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
 
 
 def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
-    """Return the bytes of UUIDs; a compiled loop parses 8-4-4-4-12 digits, Polars other positions of dashes.
-
-    Polars parses few rows, which takes less time than starting numba. Raises ValueError, naming column and row, for
-    text that is not a UUID.
-    """
-    halves, row = uuid_halves(text) if len(text) > FEW_ROWS else (None, 0)
-    if halves is None or row >= 0:
-        texts = pl.Series(values=text)
-        raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
-        wrong = texts.is_not_null() & (raw.bin.size() != UUID_BYTES).fill_null(value=True)
-        if (at := wrong.arg_max()) is not None and wrong[at]:
-            raise ValueError(f"column {name}, row {at:,}: {texts[at]!r} is no UUID")
-        return raw.to_arrow().cast(pa.binary(UUID_BYTES))
+    """Return the bytes of UUIDs in text; raises ValueError as `uuid_halves` does."""
     validity = np.packbits(1 - nulls_of(text), bitorder="little") if text.null_count else None
-    return arrow_array(pa.binary(UUID_BYTES), len(text), validity, [np.ascontiguousarray(halves.T).astype(">u8")])
+    raw = np.ascontiguousarray(uuid_halves(text, name)).astype(">u8")
+    return arrow_array(pa.binary(UUID_BYTES), len(text), validity, [raw])
 
 
 def _jsonb(text: str) -> bytes:

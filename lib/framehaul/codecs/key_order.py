@@ -39,21 +39,12 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
         if columns[name].type is ColumnType.UUID or kind in native_blocks.WIDE or pa.types.is_primitive(kind)
     ]
     values = pl.DataFrame(pl.from_arrow(content.select([column.name for column in compared])))
-    if not compared or _is_sorted(values):
+    # The first column shows sooner than all of them that rows are not in order.
+    if not compared or (values.to_series().is_sorted() and values.to_struct().is_sorted()):
         return content, np.arange(content.num_rows)
     if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
         return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
     return stretched(content, native_blocks.sorted_rows(_levels(content, compared), content.num_rows))
-
-
-def _is_sorted(values: pl.DataFrame) -> bool:
-    if not values.to_series().is_sorted():  # sooner than the columns together
-        return False
-    descends = pl.lit(False)
-    for name in reversed(values.columns):
-        value, before = pl.col(name), pl.col(name).shift()
-        descends = (value < before) | ((value == before) & descends)
-    return not values.select(descends.any()).item()
 
 
 def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:

@@ -16,14 +16,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.codecs import compiled
 from framehaul.codecs.native_format import OWN_KEYS, SHARED_DICTIONARIES, decimal_bytes, enum_bytes
-from framehaul.data.frames import check_enum, enum_values
+from framehaul.data.frames import UUID_BYTES, check_enum, enum_values
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import WORD_SLACK, for_reading, words_of_eight
+from framehaul.data.text import WORD_SLACK, for_reading, numba_waits, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +42,8 @@ MOST_KEYS = 65_536
 SORTED_BYTES = 64
 """The bytes of a text that are compared; the server sorts a block whose texts first differ after them."""
 SIGN = np.uint64(1 << 63)
+FEW_ROWS = 2_000
+"""The UUIDs that Polars parses sooner than numba starts."""
 
 
 def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
@@ -237,9 +240,9 @@ def _fixed_numbers(column: Column, array: pa.Array) -> Numbers:
     numbers: Numbers
     match column.type:
         case ColumnType.BOOL:
-            numbers = _bits(array, array.buffers()[1])
+            numbers = array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
         case ColumnType.UUID:
-            numbers = _uuids(array, column.name)
+            numbers = uuid_halves(array, column.name)
         case ColumnType.ENUM:  # numbers begin with 1
             indexes = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
             if indexes.null_count > array.null_count:
@@ -256,22 +259,25 @@ def _fixed_numbers(column: Column, array: pa.Array) -> Numbers:
     return numbers
 
 
-def _uuids(array: pa.Array, name: str) -> Keys:
-    """Return UUIDs in text or bytes as [row, half]; raises ValueError for text that is not a UUID."""
-    if pa.types.is_fixed_size_binary(array.type):
-        raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
-        return raw.astype(np.uint64)
-    halves, row = uuid_halves(array)
-    if row >= 0:
-        raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
-    return halves.T
+def uuid_halves(array: pa.Array, name: str) -> Keys:
+    """Return UUIDs in bytes or text as [row, half], 0 for NULL in text.
 
-
-def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
-    """Return both halves of UUIDs in text as [half, row], 0 for NULL, and the first row without a UUID, or -1."""
-    halves = np.zeros((2, len(array)), np.uint64)
-    data, offsets = _text_buffers(array)
-    return halves, compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
+    A compiled loop parses 8-4-4-4-12 digits, Polars few rows, sooner than numba starts, and other positions of dashes.
+    Raises ValueError, naming column and row, for text that is not a UUID.
+    """
+    if not pa.types.is_fixed_size_binary(array.type):
+        halves, (data, offsets) = np.zeros((2, len(array)), np.uint64), _text_buffers(array)
+        is_few = numba_waits() and len(array) <= FEW_ROWS
+        if not is_few and compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves) < 0:
+            return halves.T
+        texts = pl.Series(values=array)
+        raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
+        wrong = texts.is_not_null() & (raw.bin.size() != UUID_BYTES).fill_null(value=True)
+        if (row := wrong.arg_max()) is not None and wrong[row]:
+            raise ValueError(f"column {name}, row {row:,}: {texts[row]!r} is no UUID")
+        array = raw.fill_null(bytes(UUID_BYTES)).to_arrow().cast(pa.binary(UUID_BYTES))
+    raw_halves = np.frombuffer(array.buffers()[1] or b"", ">u8").reshape(-1, 2)
+    return raw_halves[array.offset : array.offset + len(array)].astype(np.uint64)
 
 
 def _text_buffers(array: pa.Array) -> tuple[Bytes, Int64s]:
@@ -293,15 +299,8 @@ def _numbers(array: pa.Array) -> Numbers:
 
 def nulls_of(array: pa.Array) -> Bytes:
     """Return 1 for each row that is NULL and 0 for other rows."""
-    if not array.null_count:
-        return np.zeros(len(array), np.uint8)
-    return 1 - _bits(array, array.buffers()[0])
-
-
-def _bits(array: pa.Array, buffer: pa.Buffer) -> Bytes:
-    """Return a bitmap of an array as one byte per row."""
-    end = array.offset + len(array)
-    return np.unpackbits(np.frombuffer(buffer, np.uint8), count=end, bitorder="little")[array.offset :]
+    nulls: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls.view(np.uint8)
 
 
 def varint(value: int) -> bytes:
