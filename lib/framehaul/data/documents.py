@@ -279,13 +279,16 @@ def document(value: pa.Scalar) -> str | None:
         return None
     try:
         plain = value.as_py(maps_as_pydicts="strict")
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
     except KeyError as error:
         raise ValueError("a key of a map is there twice, of which jsonb keeps the last: drop one") from error
     except OverflowError as error:
         raise ValueError("it holds a day or a moment of a year that is none of 1 to 9999") from error
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{error}, and JSON has no form of it: make it NULL, or cast it") from error
+    try:
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError("it holds NaN or infinity, and JSON, so jsonb, has neither: make it NULL") from error
     if "\\u0000" in text or "-0" in text:
         check_document(text)
     return text
@@ -294,4 +297,4 @@ def document(value: pa.Scalar) -> str | None:
 def _as_text(value: object) -> str:
     if isinstance(value, Decimal | dt.date | dt.time):
         return str(value)
-    raise TypeError(f"it holds {type(value).__name__}")
+    raise TypeError(f"it holds {type(value).__name__}, which JSON has no form of: cast it")

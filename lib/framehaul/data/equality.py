@@ -186,7 +186,7 @@ def _python(values: pl.Series) -> list[Any]:
     """Return Python values; dates and timestamps are numpy's, which hold any year."""
     if not isinstance(values.dtype, pl.Datetime | pl.Date):
         return values.to_list()
-    unit = getattr(values.dtype, "time_unit", "D")
+    unit: Any = getattr(values.dtype, "time_unit", "D")
     return [None if value is None else np.datetime64(value, unit) for value in values.to_physical().to_list()]
 
 

@@ -40,16 +40,13 @@ def is_pandas(frame: object) -> TypeIs[pd.DataFrame]:
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
     """Return the frame with its columns in the table's order, matched by name.
 
-    Raises ValueError with the names of columns that are missing, unknown or repeated, for columns of several levels,
-    and for an unknown field of Arrow's structs. Raises TypeError for a lazy frame and for anything but a dataframe.
+    Raises ValueError with the names of columns that are missing, unknown or repeated, and for an unknown field of
+    Arrow's structs. Raises TypeError for a lazy frame and for anything but a dataframe.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
     if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
-    if is_pandas(frame) and frame.columns.nlevels > 1:
-        remedy = "join them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
-        raise ValueError(f"the frame's columns have {frame.columns.nlevels} levels, and a table's none: {remedy}")
     wanted = table.column_names
     if isinstance(frame, pa.Table | pa.RecordBatch):
         columns = frame.schema.names
@@ -279,11 +276,8 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
     """Raise NotTextError for text that is not UTF-8, which Polars writes without a check."""
-    for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
-        raw = frame[name].cast(pl.Binary)
-        wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
-        if (row := wrong.arg_max()) is not None and wrong[row]:
-            raise NotTextError(name, row, raw[row])
+    texts = frame.select(table.columns_of(ColumnType.TEXT, ColumnType.UUID))
+    validated(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
@@ -420,7 +414,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
 
 
 def check_finite(array: pa.Array) -> None:
-    """Raise ArrowInvalid for dates and timestamps out of range, at any depth.
+    """Raise ArrowInvalid for dates and timestamps out of range, in lists as well.
 
     Drivers return PostgreSQL's infinity as the greatest number, or as a number that overflowed. PostgreSQL's dates
     begin in 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
@@ -433,11 +427,6 @@ def check_finite(array: pa.Array) -> None:
         greatest = 2 ** (number.bit_width - 1) - 1
         if least is not None and (least < first or most == greatest):
             raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
-    elif pa.types.is_struct(kind):
-        for inner in array.flatten():
-            check_finite(inner)
-    elif pa.types.is_map(kind):
-        check_finite(array.items)
     elif is_list(kind):
         check_finite(array.flatten())
 
@@ -503,8 +492,10 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
-        plain = with_plain_dictionaries(values)
-        return unwrapped(plain.cast(plain.type.value_type))
+        used = (
+            unwrapped(pa.chunked_array([each.dictionary])).combine_chunks().take(each.indices) for each in values.chunks
+        )
+        return pa.chunked_array(used, unwrapped(pa.chunked_array([], kind.value_type)).type)
     if pa.types.is_run_end_encoded(kind):
         return unwrapped(pc.run_end_decode(values))
     if kind == pa.uuid() or (is_list(kind) and kind.value_type == pa.uuid()):
@@ -514,33 +505,6 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
     return values.cast(PLAIN[kind]) if kind in PLAIN else values
-
-
-def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return dictionaries of plain values: Polars' are of views, which Arrow can neither look up nor unify."""
-    kind = values.type
-    if isinstance(kind.value_type, pa.BaseExtensionType):
-        return values
-    chunks = [
-        pa.DictionaryArray.from_arrays(
-            chunk.indices.cast(pa.int32()),  # so that as many fit as all parts have together
-            unwrapped(pa.chunked_array([chunk.dictionary])).combine_chunks(),
-            ordered=kind.ordered,
-        )
-        for chunk in values.chunks
-    ]
-    plain = PLAIN.get(kind.value_type, kind.value_type)
-    return pa.chunked_array(chunks, chunks[0].type if chunks else pa.dictionary(pa.int32(), plain))
-
-
-def undamaged(content: pa.Table) -> pa.Table:
-    """Return the content; raises ValueError with a column that is damaged: pyarrow trusts offsets and text."""
-    for name, column in zip(content.column_names, content.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowException as error:
-            raise ValueError(f"column {name}: {error}") from error
-    return content
 
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
