@@ -47,10 +47,7 @@ FEW_ROWS = 2_000
 
 
 def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
-    """Yield the blocks of a table in `table.arrow_schema`, each as an iterator of its parts.
-
-    Text may have any offsets. Raises ValueError for text in a column of UUIDs that is not a UUID.
-    """
+    """Yield the blocks of a table, each as an iterator of its parts; raises ValueError for text that is not a UUID."""
     if not content.num_rows:
         return
     partitions = partitions_of(content, table)
@@ -111,9 +108,6 @@ def partitions_of(content: pa.Table, table: Table) -> Partitions:
     return Partitions(np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts)
 
 
-# The values of columns, by place
-
-
 class Values(NamedTuple):
     """The values of a column."""
 
@@ -129,7 +123,7 @@ class Values(NamedTuple):
 
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
-    """Return the values of an Arrow column. Raises ValueError for text that is not a UUID."""
+    """Return the values of an Arrow column, by place."""
     array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions.rows
     is_text = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if is_text and column.low_cardinality:
@@ -215,9 +209,6 @@ def _dictionary(kind: str, keys: pa.DictionaryArray, rows: Int64s, *, nullable: 
     return Values(kind, encoded, levels)
 
 
-# Arrow's values as numbers
-
-
 WIDE = {
     pa.string(): pa.large_string(), pa.string_view(): pa.large_string(), pa.large_string(): pa.large_string(),
     pa.binary(): pa.large_binary(), pa.binary_view(): pa.large_binary(), pa.large_binary(): pa.large_binary(),
@@ -233,10 +224,7 @@ def one_piece(content: pa.Table, name: str) -> pa.Array:
 
 
 def _fixed_numbers(column: Column, array: pa.Array) -> Numbers:
-    """Return values in ClickHouse's binary format: one number per row, or two for a UUID or a long decimal.
-
-    Raises ValueError for text that is not a UUID, and for text that the column's enum does not have.
-    """
+    """Return values in ClickHouse's binary format: one number per row, or two for a UUID or a long decimal."""
     numbers: Numbers
     match column.type:
         case ColumnType.BOOL:

@@ -79,10 +79,7 @@ def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int)
 
 
 def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, first_row: int) -> pa.Array:
-    """Return a column of a block in this Arrow type; errors count rows from `first_row`.
-
-    Raises ValueError if the body ends inside it, for text that is not UTF-8 and for numbers out of range.
-    """
+    """Return a column of a block in this Arrow type; errors count rows from `first_row`."""
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row).cast(arrow)
     null = source.take(rows) != 0 if column.nullable else None
@@ -117,7 +114,7 @@ def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, f
 def read_texts(
     source: Source, column: Column, rows: int, first_row: int, null: NDArray[np.bool_] | None, *, plain: bool
 ) -> list[Any]:
-    """Return the buffers of a column of text or bytes. Raises ValueError for text that is not UTF-8."""
+    """Return the buffers of a column of text or bytes; raises NotTextError for text that is not UTF-8."""
     data, starts, lengths = source.texts(rows)
     if null is not None:
         lengths[null] = -1  # the values at NULL are arbitrary
@@ -213,10 +210,7 @@ class Source:
         return self.take(self.number()).tobytes().decode(errors="backslashreplace")
 
     def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
-        """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length.
-
-        Raises ValueError for more bytes than offsets can address.
-        """
+        """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length."""
         self._have(count)  # each length takes at least one byte
         starts, lengths = np.empty((2, count), np.int32)
         done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)

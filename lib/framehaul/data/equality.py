@@ -379,24 +379,17 @@ def _json_values(array: pa.Array) -> pa.Array:
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         return pa.StructArray.from_arrays([_json_values(each) for each in array.flatten()], names, mask=missing)
+    if pa.types.is_map(kind):
+        pairs = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        by_key = pl.element().sort_by(pl.element().struct["key"], maintain_order=True)
+        return pl.Series(values=_json_values(pairs)).list.eval(by_key).to_arrow()
     if pa.types.is_nested(kind):
-        counts, inner = _entries(array) if pa.types.is_map(kind) else (pc.list_value_length(array), array.flatten())
-        offsets = np.append(0, np.cumsum(pc.if_else(missing, 0, counts).to_numpy(zero_copy_only=False)))
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _json_values(inner), mask=missing)
+        counts = pc.if_else(missing, 0, pc.list_value_length(array)).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int64())
+        return pa.LargeListArray.from_arrays(offsets, _json_values(array.flatten()), mask=missing)
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), "nan", array.cast(pa.string()))
     return array if pa.types.is_integer(kind) or kind == pa.bool_() else array.cast(pa.large_string())
-
-
-def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Return the number of entries of each map, and all entries, sorted by key within each map."""
-    starts, ends = (np.asarray(each, np.int64) for each in (maps.offsets[:-1], maps.offsets[1:]))
-    counts = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, ends - starts)
-    rows = np.repeat(np.arange(len(maps)), counts)
-    at = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    keys, items = maps.keys.take(pa.array(at)), maps.items.take(pa.array(at))
-    by_key = pc.sort_indices(pa.table({"row": rows, "key": keys}), [("row", "ascending"), ("key", "ascending")])
-    return pa.array(counts), pa.StructArray.from_arrays([keys.take(by_key), items.take(by_key)], ["key", "value"])
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:

@@ -73,11 +73,7 @@ def listed(problems: Mapping[str, list[str]]) -> str:
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
-    """Return a pandas frame as an Arrow table in `table.arrow_schema`; pandas 3 already stores text as Arrow.
-
-    Raises ValueError for columns that differ from the table's, for a value that does not fit its column, for NULL in a
-    column that is not nullable, and for text that is not UTF-8.
-    """
+    """Return a pandas frame as an Arrow table in `table.arrow_schema`; raises as `from_polars` does."""
     frame, arrays = in_table_order(frame, table), list[pa.Array | pa.ChunkedArray]()
     for column in table.columns:
         arrays.append(_stored(frame[column.name], column))
@@ -86,12 +82,8 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     return validated(pa.Table.from_arrays(arrays, schema=table.arrow_schema))
 
 
-NOT_IN_ARROW = {
-    "period": ".dt.to_timestamp() makes timestamps of it",
-    "interval": "give its ends as two columns",
-    "Sparse": ".sparse.to_dense() makes a plain column of it",
-}
-"""The beginnings of names of pandas' dtypes that Arrow converts to other values, or not at all, and what to do."""
+NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
+"""pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
 """Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
@@ -103,7 +95,7 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
     name, kind = str(values.dtype), column.types.arrow
     for start, remedy in NOT_IN_ARROW.items():
         if name.startswith(start):
-            raise ValueError(f"column {values.name} is {name}: {remedy}")
+            raise ValueError(f"column {values.name} is {name}, which Arrow does not have: use {remedy}")
     is_uuid = column.type is ColumnType.UUID and "uuid" in name  # Arrow's, whose cast to text returns their bytes
     is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
     if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
@@ -199,7 +191,8 @@ def enum_values(column: Column) -> list[str]:
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     """Return a Polars frame as an Arrow table with plain strings, which every reader supports.
 
-    Raises as `conform` does, and ValueError for text that is not UTF-8.
+    Raises as `in_table_order` does. Raises ValueError for a value that does not fit its column, for NULL in a column
+    that is not nullable, and for text that is not UTF-8: some techniques would silently store another value.
     """
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
@@ -213,11 +206,7 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
 
 
 def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the frame in the columns and dtypes of `table.polars_schema`.
-
-    Raises as `in_table_order` does. Raises ValueError for a value that does not fit its column and for NULL in a column
-    that is not nullable: some techniques would silently store another value.
-    """
+    """Return the frame in the columns and dtypes of `table.polars_schema`; raises as `from_polars` does."""
     frame = in_table_order(frame, table)
     for column in table.columns:
         name, given, wanted = column.name, frame[column.name], column.types.polars
@@ -245,10 +234,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def _normalised(values: pl.Series, column: Column) -> pl.Series:
-    """Return the values with UUIDs of 16 bytes as text.
-
-    Raises ValueError for text that is not a value of the enum, and for bytes of another size.
-    """
+    """Return the values with UUIDs as text; raises ValueError for text that no enum has and bytes of another size."""
     if column.innermost.type is ColumnType.UUID and pl.Binary in (values.dtype, getattr(values.dtype, "inner", None)):
         return pl.Series(values.name, uuid_texts(values.to_arrow(compat_level=pl.CompatLevel.oldest())))
     if column.type is ColumnType.ENUM and values.dtype == pl.String:
@@ -486,10 +472,7 @@ PLAIN = dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()) | dict
 
 
 def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return scalars as plain values, UUIDs as text; what is nested stays as it is, but for lists of UUIDs.
-
-    Raises ArrowException where Arrow cannot unpack them.
-    """
+    """Return scalars as plain values, UUIDs as text; nested values stay as they are, except lists of UUIDs."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         used = (
