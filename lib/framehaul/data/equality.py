@@ -222,8 +222,12 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
         rows = groups.pop()
         try:
             some = values if len(rows) == len(values) else [values[row] for row in rows]
-            series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
-        except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
+            if column.type in NESTED:
+                some = nested_array([_parsed(value) for value in some], column.types.arrow, texts=True)
+                series, others = _as_documents(some), dict[int, object]()
+            else:
+                series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
+        except (*NOT_OF_THE_TYPE, pl.exceptions.PolarsError, RuntimeError):
             if len(rows) == 1:
                 misfits[rows[0]] = values[rows[0]]
             groups += [[row] for row in rows] if len(rows) > 1 else []
@@ -344,25 +348,13 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
         if with_scalars(values.type, lambda of: PLAIN.get(of, of)) == kind:
             return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
-    objects = [*values]
-    try:
-        return _as_documents(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
-    except NOT_OF_THE_TYPE:
-        made, misfits = list[pa.Array](), dict[int, object]()
-    for row, value in enumerate(objects):
-        try:
-            made.append(nested_array([_parsed(value)], kind, texts=True))
-        except NOT_OF_THE_TYPE:
-            misfits[row] = value
-            made.append(pa.nulls(1, kind))
-    return _as_documents(pa.concat_arrays(made)), misfits
+    return _of_objects([*values], column, nan_is_null=True)
 
 
 def _parsed(value: Any) -> Any:
-    """Return the value of JSON, with objects as pairs; None for NA and NaN; any other value unchanged."""
-    if isinstance(value, str | bytes):
-        return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
-    return None if is_missing(value) else value
+    """Return the value of JSON, with objects as pairs; any other value unchanged."""
+    is_json = isinstance(value, str | bytes)
+    return json.loads(value, object_pairs_hook=list, parse_constant=no_number) if is_json else value
 
 
 def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
