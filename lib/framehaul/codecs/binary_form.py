@@ -135,7 +135,7 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
     stretch[rows] = np.arange(count) // size
     near = np.argsort(stretch, kind="stable")
     places[near] = np.arange(count)
-    groups = native_blocks.Partitions(near, stretch, np.arange(0, count, size))
+    groups = near, stretch, np.arange(0, count, size)
     columns = [_grouped(one_piece(content, name), groups) for name in content.column_names]
     return pa.table(columns, schema=content.schema), places.take(rows)
 
@@ -143,7 +143,7 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
 def _grouped(array: pa.Array, groups: native_blocks.Partitions) -> pa.Array:
     """Return an array with its values grouped."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
-        return array.take(pa.array(groups.rows))
+        return array.take(pa.array(groups[0]))
     data, offsets = native_blocks.grouped_texts(array, groups)
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(array.type, len(array), buffers)

@@ -53,9 +53,8 @@ def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[A
 
 def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
     """Return an Arrow array in numpy buffers."""
-    return pa.Array.from_buffers(
-        arrow, rows, [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
-    )
+    made = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
+    return pa.Array.from_buffers(arrow, rows, made)
 
 
 @compiled

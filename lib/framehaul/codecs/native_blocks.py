@@ -53,7 +53,7 @@ def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]
     partitions = partitions_of(content, table)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
-    for first, end in pairwise([*partitions.firsts.tolist(), content.num_rows]):
+    for first, end in pairwise([*partitions[2].tolist(), content.num_rows]):
         for at in range(first, end, BLOCK_ROWS):
             yield _block(table, values, at, min(at + BLOCK_ROWS, end))
 
@@ -80,19 +80,13 @@ def sorted_rows(levels: Iterable[Keys], count: int) -> Int64s:
     return rows
 
 
-class Partitions(NamedTuple):
-    """Rows grouped by partition: the place of a row is the position of its number in `rows`."""
-
-    rows: Int64s
-    of_row: NDArray[np.uint16]
-    """The partition of each row."""
-    firsts: Int64s
-    """The first place of each partition; a partition may be empty."""
+type Partitions = tuple[Int64s, NDArray[np.uint16], Int64s]
+"""The rows grouped by partition, in the order of their places; the partition of each row; each one's first place."""
 
 
 def one_partition(count: int) -> Partitions:
     """Return a single partition of all rows in their order."""
-    return Partitions(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
+    return np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64)
 
 
 def partitions_of(content: pa.Table, table: Table) -> Partitions:
@@ -105,7 +99,7 @@ def partitions_of(content: pa.Table, table: Table) -> Partitions:
     months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
     of_row = (months - months[0]).astype(np.uint16).take(days - first)
     counts = np.bincount(of_row)
-    return Partitions(np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts)
+    return np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts
 
 
 class Values(NamedTuple):
@@ -124,7 +118,7 @@ class Values(NamedTuple):
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """Return the values of an Arrow column, by place."""
-    array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions.rows
+    array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions[0]
     is_text = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if is_text and column.low_cardinality:
         keys = array.dictionary_encode()
@@ -180,11 +174,10 @@ def _texts(kind: str, data: Bytes, offsets: Int64s) -> Values:
 
 def grouped_texts(array: pa.Array, partitions: Partitions) -> tuple[Bytes, Int64s]:
     """Return the data and the offsets of texts or bytes, grouped by partition."""
-    data, offsets = _text_buffers(array)
-    if len(partitions.firsts) == 1:
+    (data, offsets), (_, of_row, firsts) = _text_buffers(array), partitions
+    if len(firsts) == 1:
         return data, offsets
-    out = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
-    places, (_, of_row, firsts) = np.empty(len(offsets), np.int64), partitions
+    out, places = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8), np.empty(len(offsets), np.int64)
     compiled.group_texts(data, words_of_eight(data), offsets, of_row, firsts, out, words_of_eight(out), places)
     return for_reading(out), for_reading(places)
 

@@ -508,9 +508,7 @@ _FROM_TEXT: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None
 }
 """Conversions of text that may represent a value."""
 _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
-    T.UUID: lambda values, _: (
-        uuid_text(_where(values.bin.size() == UUID_BYTES, values)) if values.dtype == pl.Binary else None
-    ),
+    T.UUID: lambda raw, _: uuid_text(_where(raw.bin.size() == UUID_BYTES, raw)) if raw.dtype == pl.Binary else None,
     **dict.fromkeys((T.TIME, T.DURATION, T.DATE, *MOMENTS), _temporal),
 }
 """Conversions from other dtypes; the default converts numbers."""

@@ -234,11 +234,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def _normalised(values: pl.Series, column: Column) -> pl.Series:
-    """Return the values with UUIDs as text; raises ValueError for text that no enum has and bytes of another size."""
+    """Return the values with UUIDs as text; raises ValueError for bytes of another size."""
     if column.innermost.type is ColumnType.UUID and pl.Binary in (values.dtype, getattr(values.dtype, "inner", None)):
         return pl.Series(values.name, uuid_texts(values.to_arrow(compat_level=pl.CompatLevel.oldest())))
-    if column.type is ColumnType.ENUM and values.dtype == pl.String:
-        check_enum(values.to_arrow(), column)
     if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
         size = column.types.arrow.byte_width
         if (values.bin.size() != size).any():
@@ -465,9 +463,8 @@ def uuid_texts(values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, uuid_texts(lists.flatten()), mask=lists.is_null())
 
 
-PLAIN = dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()) | dict.fromkeys(
-    (pa.binary_view(), pa.large_binary()), pa.binary()
-)
+PLAIN = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
+PLAIN |= {pa.binary_view(): pa.binary(), pa.large_binary(): pa.binary()}
 """The plain type of each other layout of text and bytes."""
 
 

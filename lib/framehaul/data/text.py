@@ -39,10 +39,7 @@ SHOWN_BYTES = 24
 """The number of bytes of invalid text that an error message shows."""
 
 KEPT_BYTES = np.array(
-    [
-        [(1 << 8 * min(max(length - 8 * word, 0), 8 - 4 * word)) - 1 for word in range(2)]
-        for length in range(INLINE_BYTES + 1)
-    ],
+    [[(1 << 8 * min(length, 8)) - 1, (1 << 8 * max(length - 8, 0)) - 1] for length in range(INLINE_BYTES + 1)],
     np.uint64,
 )
 """Masks, by the length of an inline text, of its bytes in the two words that are read."""
