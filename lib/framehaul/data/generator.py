@@ -190,7 +190,7 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.INT16: lambda _, random: pa.array((random.astype(np.int64) >> np.int64(24)).astype(np.int16)),
     T.INT64: lambda _, random: pa.array(random.astype(np.int64) >> np.int64(8)),
     **dict.fromkeys((T.UINT8, T.UINT16, T.UINT32, T.UINT64),
-                    lambda column, random: pa.array(random.astype(column.types.pandas))),
+                    lambda column, random: pa.array(random.astype(column.types.arrow.to_pandas_dtype()))),
     T.DECIMAL: lambda column, random: _numbers(random).cast(column.types.arrow),
     T.BYTES: lambda _, random: _fixed_bytes(random, 8).cast(pa.binary()),
     T.FIXED_BYTES: lambda column, random: _fixed_bytes(random, column.types.arrow.byte_width),

@@ -72,26 +72,6 @@ class Types:
         if self.polars is None:
             object.__setattr__(self, "polars", pl.Series(values=pa.nulls(0, self.arrow)).dtype)
 
-    @property
-    def pandas(self) -> str:
-        """The dtype in pandas 3 of a column without NULL."""
-        if isinstance(self.polars, pl.Enum):
-            return "category"
-        kind = self.arrow
-        if pa.types.is_timestamp(kind):
-            return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
-        if pa.types.is_duration(kind):
-            return f"timedelta64[{kind.unit}]"
-        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        return str(np.dtype(kind.to_pandas_dtype())) if numbers else "str" if pa.types.is_string(kind) else "object"
-
-    @property
-    def pandas_nullable(self) -> str:
-        """The dtype in pandas 3 of a column that may hold NULL."""
-        if pa.types.is_integer(self.arrow) or pa.types.is_floating(self.arrow):
-            return self.pandas.title().replace("Uint", "UInt")
-        return "boolean" if self.pandas == "bool" else self.pandas
-
 
 def _checked(types: Types, check: str) -> Types:
     """Return the types with a CHECK, for a type of PostgreSQL that has more values than ClickHouse's."""
@@ -330,15 +310,11 @@ class Column:
         """The column's line in PostgreSQL's CREATE TABLE."""
         quoted, types = quote_postgres(self.name), self.types
         check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
-        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{self._default}{check}"
+        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{self.default}{check}"
 
     @property
-    def clickhouse_ddl(self) -> str:
-        """The column's line in ClickHouse's CREATE TABLE."""
-        return f"{quote_clickhouse(self.name)} {self.clickhouse_type}{self._default}"
-
-    @property
-    def _default(self) -> str:
+    def default(self) -> str:
+        """The column's DEFAULT in CREATE TABLE."""
         return " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
 
     @property
@@ -382,7 +358,18 @@ class Column:
     @property
     def pandas_dtype(self) -> str:
         """The column's dtype in pandas 3."""
-        return self.types.pandas_nullable if self.nullable else self.types.pandas
+        kind = self.types.arrow
+        if isinstance(self.types.polars, pl.Enum):
+            return "category"
+        if pa.types.is_timestamp(kind):
+            return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
+        if pa.types.is_duration(kind):
+            return f"timedelta64[{kind.unit}]"
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            return "str" if pa.types.is_string(kind) else "object"
+        plain = str(np.dtype(kind.to_pandas_dtype()))
+        nullable = "boolean" if plain == "bool" else plain.title().replace("Uint", "UInt")
+        return nullable if self.nullable else plain
 
 
 def _part(name: str, types: Types) -> Column:
@@ -530,7 +517,8 @@ class Table:
 
     def clickhouse_definition(self, engine: str = "MergeTree", settings: str = "", *further: str) -> str:
         """Return CREATE TABLE after the table's name; `further` are definitions of more columns."""
-        lines = ",\n    ".join((*(column.clickhouse_ddl for column in self.columns), *further))
+        columns = (f"{quote_clickhouse(c.name)} {c.clickhouse_type}{c.default}" for c in self.columns)
+        lines = ",\n    ".join((*columns, *further))
         date = self.partition_by_month_of
         partition = f"\nPARTITION BY toYYYYMM({quote_clickhouse(date)})" if date else ""
         order = f"({self.clickhouse_key})" if self.clickhouse_order else "tuple()"
