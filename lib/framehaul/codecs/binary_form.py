@@ -64,10 +64,6 @@ def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
     return arrow_array(pa.binary(UUID_BYTES), len(text), validity, [raw])
 
 
-def _jsonb(text: str) -> bytes:
-    return b"\1" + text.encode()
-
-
 def _inet(text: str) -> bytes:
     address = ip_address(text)
     family = 2 if isinstance(address, IPv4Address) else 3
@@ -84,7 +80,7 @@ def _numeric(text: str) -> bytes:
 
 
 BINARY_FORMS = {
-    **dict.fromkeys((ColumnType.JSON, *NESTED), _jsonb),
+    **dict.fromkeys((ColumnType.JSON, *NESTED), lambda text: b"\1" + text.encode()),
     **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), _inet),
     **dict.fromkeys(LONG_NUMBERS, _numeric),
 }

@@ -31,8 +31,6 @@ SCRATCH_BYTES = 4 << 20
 USUAL_VALUE_BYTES = 16
 READ_BYTES = 1 << 18
 """The bytes that are read at once before the end of a column is known."""
-MOST_DIGITS = {4: 9, 8: 18, 16: 38}
-"""The most digits of a decimal, by its size: https://clickhouse.com/docs/sql-reference/data-types/decimal"""
 NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
@@ -126,8 +124,8 @@ def read_texts(
 
 
 def decimal_bytes(precision: int) -> int:
-    """Return the size of a decimal in bytes."""
-    return next(size for size, digits in MOST_DIGITS.items() if precision <= digits)
+    """Return the size of a decimal in bytes."""  # https://clickhouse.com/docs/sql-reference/data-types/decimal
+    return next(size for size, digits in ((4, 9), (8, 18), (16, 38)) if precision <= digits)
 
 
 def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -> pa.Array:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -130,16 +130,15 @@ def fixed_list_types(element: Types, size: int) -> Types:
     return _checked(replace(lists, arrow=arrow, polars=polars, clickhouse_form=lists.clickhouse), check)
 
 
-_JSONB = Types(
-    "jsonb", "", pa.string(), "{0}::text", postgres_arrow=pa.string(), clickhouse_nullable=False, postgres_form="jsonb"
-)
-"""The part that nested types share: they are jsonb in PostgreSQL and never NULL in ClickHouse."""
+def _nested_types(clickhouse: str, arrow: pa.DataType, **parts: Any) -> Types:
+    """Return the types of nested values, which are jsonb in PostgreSQL and never NULL in ClickHouse."""
+    form: dict[str, Any] = {"postgres_arrow": pa.string(), "postgres_form": "jsonb"}
+    return Types("jsonb", clickhouse, arrow, "{0}::text", clickhouse_nullable=False, **form, **parts)
 
 
 def nested_list_types(element: Types) -> Types:
     """Return the types of lists of nested values, stored as jsonb: arrays in an array of PostgreSQL have one length."""
-    arrow, polars = pa.list_(element.arrow), pl.List(element.polars)
-    return replace(_JSONB, clickhouse=f"Array({_inside(element)})", arrow=arrow, polars=polars, element=element)
+    return _nested_types(f"Array({_inside(element)})", pa.list_(element.arrow), element=element)
 
 
 def struct_types(fields: Mapping[str, Types]) -> Types:
@@ -147,15 +146,13 @@ def struct_types(fields: Mapping[str, Types]) -> Types:
     quoted = (name if name.isascii() and name.isidentifier() else quote_clickhouse(name) for name in fields)
     named = ", ".join(f"{name} {_inside(types)}" for name, types in zip(quoted, fields.values(), strict=True))
     arrow = pa.struct([(name, types.arrow) for name, types in fields.items()])
-    polars = pl.Struct({name: types.polars for name, types in fields.items()})
-    return replace(_JSONB, clickhouse=f"Tuple({named})", arrow=arrow, polars=polars, fields=tuple(fields.items()))
+    return _nested_types(f"Tuple({named})", arrow, fields=tuple(fields.items()))
 
 
 def map_types(key: Types, value: Types) -> Types:
     """Return the types of maps from text or integers; pandas holds lists of pairs, so that keys may repeat."""
     clickhouse, fields = f"Map({key.clickhouse}, {_inside(value)})", (("key", key), ("value", value))
-    arrow, polars = pa.map_(key.arrow, value.arrow), pl.Map(key.polars, value.polars)
-    return replace(_JSONB, clickhouse=clickhouse, arrow=arrow, polars=polars, fields=fields)
+    return _nested_types(clickhouse, pa.map_(key.arrow, value.arrow), fields=fields)
 
 
 def _inside(types: Types) -> str:
