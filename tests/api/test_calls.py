@@ -394,7 +394,7 @@ def test_a_numeric_without_digits_takes_decimals_and_a_tuple_needs_no_names(
 def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: HttpConnection) -> None:
     postgres.execute("CREATE TABLE framehaul_api.keyed (id int, n int, PRIMARY KEY (id) INCLUDE (n))")
     framehaul.write(pd.DataFrame({"id": [1], "n": [1]}), postgres, "framehaul_api.keyed")
-    with pytest.raises(FrameError, match=r"column n with type float64: Float value 1\.5"):
+    with pytest.raises(FrameError, match=r"column n does not fit int32: Float value 1\.5"):
         framehaul.write(pd.DataFrame({"id": [1], "n": [1.5]}), postgres, "framehaul_api.keyed", mode="upsert")
     framehaul.write(pd.DataFrame({"id": [1], "n": [2]}), postgres, "framehaul_api.keyed", mode="upsert")
     assert postgres.execute("SELECT * FROM framehaul_api.keyed").fetchall() == [(1, 2)]

@@ -107,7 +107,7 @@ def test_arrays_that_are_not_what_they_say_are_refused() -> None:
     for offsets in ((3, 1, 6), (0, 9, 6), (0, -5, 6)):
         with pytest.raises(ValueError, match="column t, from row 0 on: "):
             validated(strings(*offsets))
-    with pytest.raises(ValueError, match="it has 1 NULLs and says 2"):
+    with pytest.raises(ValueError, match=r"null_count value \(2\) doesn't match"):
         validated(strings(0, 1, 2, 3, nulls=2, validity=b"\x05"))
     digits = pa.Array.from_buffers(pa.decimal128(3, 0), 1, [None, pa.py_buffer((1000).to_bytes(16, "little"))])
     with pytest.raises(ValueError, match="column t, from row 0 on: "):

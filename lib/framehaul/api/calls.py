@@ -21,9 +21,8 @@ from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import NOT_DECODED, read_native
-from framehaul.data.documents import without_documents
+from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
-from framehaul.data.objects import nested_array
 from framehaul.data.schema import Column, Table
 from framehaul.data.text import numba_waits
 from framehaul.errors import FrameError, ServerError, TableError

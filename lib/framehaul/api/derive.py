@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from framehaul.api.types import POLARS_DIGITS
 from framehaul.data import schema
 from framehaul.data.documents import TEXTS, check_document, document, first_refused
-from framehaul.data.frames import UNITS_PER_DAY
+from framehaul.data.frames import UNITS_PER_DAY, is_list, unwrapped
 from framehaul.data.schema import DATE32, POSTGRES_NAME_BYTES, Column, Table, TimeUnit, Types
 from framehaul.data.schema import ColumnType as T
-from framehaul.data.unwrapping import is_list, unwrapped, with_plain_dictionaries
 from framehaul.errors import FrameError
 from framehaul.techniques.prepare import DATES, FIRST_MOMENT, LAST_MOMENT, NULL_IS, check_for_clickhouse
 from framehaul.techniques.upsert.rows import as_compared
@@ -182,8 +181,7 @@ def _check_documents(values: Iterable[Any], check: Callable[[Any], object]) -> N
 
 def _enum(values: pa.ChunkedArray) -> Choice:
     """Choose an enum for an ordered dictionary: Polars writes enums so, pandas ordered categoricals."""
-    parts = with_plain_dictionaries(values).unify_dictionaries().chunks
-    texts = parts[0].dictionary.to_pylist() if parts else []
+    texts = [*dict.fromkeys(text for chunk in values.chunks for text in chunk.dictionary.to_pylist())]
     note = f"an enum of {len(texts):,} texts"
     if 0 < len(texts) <= MOST_OF_ENUM and len({*texts} - {None}) == len(texts) and "\0" not in "".join(texts):
         return T.ENUM, schema.enum_types(*texts), note

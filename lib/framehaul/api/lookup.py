@@ -16,9 +16,8 @@ import pyarrow as pa
 from framehaul.api.derive import IN_NESTED, types_inside
 from framehaul.api.types import POLARS_DIGITS, ServerColumn, arguments, clickhouse_column, postgres_column
 from framehaul.data import schema
-from framehaul.data.frames import listed
+from framehaul.data.frames import is_list, listed
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
-from framehaul.data.unwrapping import is_list
 from framehaul.errors import FrameError, TableError
 from framehaul.techniques.clients import UTF8, HttpConnection
 

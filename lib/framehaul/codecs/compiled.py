@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from framehaul.data.text import (
-    EIGHT,
-    KEPT_BYTES,
-    MOST_BYTES,
-    MOST_INLINE,
-    NOT_ASCII,
-    SIXTEEN,
-    THIRTY_TWO,
-    TWENTY_FOUR,
-    WORD_SLACK,
-    compiled,
-    words_of_eight,
-)
+from framehaul.data.text import KEPT_BYTES, MOST_BYTES, MOST_INLINE, NOT_ASCII, WORD_SLACK, compiled, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,8 +37,9 @@ EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00
 EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F000F000F000F)
 LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
 ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
-ONE, TWO, FOUR, FIVE, SIX, NINE = [np.uint64(number) for number in (1, 2, 4, 5, 6, 9)]
-FORTY, FORTY_EIGHT, SIXTY_THREE = [np.uint64(number) for number in (40, 48, 63)]
+ONE, TWO, FOUR, FIVE, SIX, EIGHT, NINE = [np.uint64(number) for number in (1, 2, 4, 5, 6, 8, 9)]
+SIXTEEN, TWENTY_FOUR, THIRTY_TWO, FORTY, FORTY_EIGHT = [np.uint64(number) for number in range(16, 49, 8)]
+SIXTY_THREE = np.uint64(63)
 SEVEN_BITS, LAST_BYTE = np.uint64(127), np.uint64(255)
 SHORT_RUN = 24
 """The longest run that is sorted faster by comparison than by counting bytes."""
@@ -73,9 +62,8 @@ def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[A
 
 def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
     """Return an Arrow array in numpy buffers."""
-    return pa.Array.from_buffers(
-        arrow, rows, [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
-    )
+    made = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
+    return pa.Array.from_buffers(arrow, rows, made)
 
 
 @compiled

@@ -16,14 +16,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.codecs import compiled
 from framehaul.codecs.native_format import OWN_KEYS, SHARED_DICTIONARIES, decimal_bytes, enum_bytes
-from framehaul.data.frames import check_enum, enum_values
+from framehaul.data.frames import UUID_BYTES, check_enum, enum_values
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import WORD_SLACK, for_reading, words_of_eight
+from framehaul.data.text import WORD_SLACK, for_reading, numba_waits, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,19 +42,18 @@ MOST_KEYS = 65_536
 SORTED_BYTES = 64
 """The bytes of a text that are compared; the server sorts a block whose texts first differ after them."""
 SIGN = np.uint64(1 << 63)
+FEW_ROWS = 2_000
+"""The UUIDs that Polars parses sooner than numba starts."""
 
 
 def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
-    """Yield the blocks of a table in `table.arrow_schema`, each as an iterator of its parts.
-
-    Text may have any offsets. Raises ValueError for text in a column of UUIDs that is not a UUID.
-    """
+    """Yield the blocks of a table, each as an iterator of its parts; raises ValueError for text that is not a UUID."""
     if not content.num_rows:
         return
     partitions = partitions_of(content, table)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
-    for first, end in pairwise([*partitions.firsts.tolist(), content.num_rows]):
+    for first, end in pairwise([*partitions[2].tolist(), content.num_rows]):
         for at in range(first, end, BLOCK_ROWS):
             yield _block(table, values, at, min(at + BLOCK_ROWS, end))
 
@@ -80,19 +80,13 @@ def sorted_rows(levels: Iterable[Keys], count: int) -> Int64s:
     return rows
 
 
-class Partitions(NamedTuple):
-    """Rows grouped by partition: the place of a row is the position of its number in `rows`."""
-
-    rows: Int64s
-    of_row: NDArray[np.uint16]
-    """The partition of each row."""
-    firsts: Int64s
-    """The first place of each partition; a partition may be empty."""
+type Partitions = tuple[Int64s, NDArray[np.uint16], Int64s]
+"""The rows grouped by partition, in the order of their places; the partition of each row; each one's first place."""
 
 
 def one_partition(count: int) -> Partitions:
     """Return a single partition of all rows in their order."""
-    return Partitions(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
+    return np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64)
 
 
 def partitions_of(content: pa.Table, table: Table) -> Partitions:
@@ -105,10 +99,7 @@ def partitions_of(content: pa.Table, table: Table) -> Partitions:
     months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
     of_row = (months - months[0]).astype(np.uint16).take(days - first)
     counts = np.bincount(of_row)
-    return Partitions(np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts)
-
-
-# The values of columns, by place
+    return np.argsort(of_row, kind="stable"), of_row, np.cumsum(counts) - counts
 
 
 class Values(NamedTuple):
@@ -126,8 +117,8 @@ class Values(NamedTuple):
 
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
-    """Return the values of an Arrow column. Raises ValueError for text that is not a UUID."""
-    array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions.rows
+    """Return the values of an Arrow column, by place."""
+    array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions[0]
     is_text = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if is_text and column.low_cardinality:
         keys = array.dictionary_encode()
@@ -183,11 +174,10 @@ def _texts(kind: str, data: Bytes, offsets: Int64s) -> Values:
 
 def grouped_texts(array: pa.Array, partitions: Partitions) -> tuple[Bytes, Int64s]:
     """Return the data and the offsets of texts or bytes, grouped by partition."""
-    data, offsets = _text_buffers(array)
-    if len(partitions.firsts) == 1:
+    (data, offsets), (_, of_row, firsts) = _text_buffers(array), partitions
+    if len(firsts) == 1:
         return data, offsets
-    out = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
-    places, (_, of_row, firsts) = np.empty(len(offsets), np.int64), partitions
+    out, places = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8), np.empty(len(offsets), np.int64)
     compiled.group_texts(data, words_of_eight(data), offsets, of_row, firsts, out, words_of_eight(out), places)
     return for_reading(out), for_reading(places)
 
@@ -212,9 +202,6 @@ def _dictionary(kind: str, keys: pa.DictionaryArray, rows: Int64s, *, nullable: 
     return Values(kind, encoded, levels)
 
 
-# Arrow's values as numbers
-
-
 WIDE = {
     pa.string(): pa.large_string(), pa.string_view(): pa.large_string(), pa.large_string(): pa.large_string(),
     pa.binary(): pa.large_binary(), pa.binary_view(): pa.large_binary(), pa.large_binary(): pa.large_binary(),
@@ -230,16 +217,13 @@ def one_piece(content: pa.Table, name: str) -> pa.Array:
 
 
 def _fixed_numbers(column: Column, array: pa.Array) -> Numbers:
-    """Return values in ClickHouse's binary format: one number per row, or two for a UUID or a long decimal.
-
-    Raises ValueError for text that is not a UUID, and for text that the column's enum does not have.
-    """
+    """Return values in ClickHouse's binary format: one number per row, or two for a UUID or a long decimal."""
     numbers: Numbers
     match column.type:
         case ColumnType.BOOL:
-            numbers = _bits(array, array.buffers()[1])
+            numbers = array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
         case ColumnType.UUID:
-            numbers = _uuids(array, column.name)
+            numbers = uuid_halves(array, column.name)
         case ColumnType.ENUM:  # numbers begin with 1
             indexes = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
             if indexes.null_count > array.null_count:
@@ -256,22 +240,25 @@ def _fixed_numbers(column: Column, array: pa.Array) -> Numbers:
     return numbers
 
 
-def _uuids(array: pa.Array, name: str) -> Keys:
-    """Return UUIDs in text or bytes as [row, half]; raises ValueError for text that is not a UUID."""
-    if pa.types.is_fixed_size_binary(array.type):
-        raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
-        return raw.astype(np.uint64)
-    halves, row = uuid_halves(array)
-    if row >= 0:
-        raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
-    return halves.T
+def uuid_halves(array: pa.Array, name: str) -> Keys:
+    """Return UUIDs in bytes or text as [row, half], 0 for NULL in text.
 
-
-def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
-    """Return both halves of UUIDs in text as [half, row], 0 for NULL, and the first row without a UUID, or -1."""
-    halves = np.zeros((2, len(array)), np.uint64)
-    data, offsets = _text_buffers(array)
-    return halves, compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
+    A compiled loop parses 8-4-4-4-12 digits, Polars few rows, sooner than numba starts, and other positions of dashes.
+    Raises ValueError, naming column and row, for text that is not a UUID.
+    """
+    if not pa.types.is_fixed_size_binary(array.type):
+        halves, (data, offsets) = np.zeros((2, len(array)), np.uint64), _text_buffers(array)
+        is_few = numba_waits() and len(array) <= FEW_ROWS
+        if not is_few and compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves) < 0:
+            return halves.T
+        texts = pl.Series(values=array)
+        raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
+        wrong = texts.is_not_null() & (raw.bin.size() != UUID_BYTES).fill_null(value=True)
+        if (row := wrong.arg_max()) is not None and wrong[row]:
+            raise ValueError(f"column {name}, row {row:,}: {texts[row]!r} is no UUID")
+        array = raw.fill_null(bytes(UUID_BYTES)).to_arrow().cast(pa.binary(UUID_BYTES))
+    raw_halves = np.frombuffer(array.buffers()[1] or b"", ">u8").reshape(-1, 2)
+    return raw_halves[array.offset : array.offset + len(array)].astype(np.uint64)
 
 
 def _text_buffers(array: pa.Array) -> tuple[Bytes, Int64s]:
@@ -293,15 +280,8 @@ def _numbers(array: pa.Array) -> Numbers:
 
 def nulls_of(array: pa.Array) -> Bytes:
     """Return 1 for each row that is NULL and 0 for other rows."""
-    if not array.null_count:
-        return np.zeros(len(array), np.uint8)
-    return 1 - _bits(array, array.buffers()[0])
-
-
-def _bits(array: pa.Array, buffer: pa.Buffer) -> Bytes:
-    """Return a bitmap of an array as one byte per row."""
-    end = array.offset + len(array)
-    return np.unpackbits(np.frombuffer(buffer, np.uint8), count=end, bitorder="little")[array.offset :]
+    nulls: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls.view(np.uint8)
 
 
 def varint(value: int) -> bytes:

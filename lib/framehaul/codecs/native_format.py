@@ -31,8 +31,6 @@ SCRATCH_BYTES = 4 << 20
 USUAL_VALUE_BYTES = 16
 READ_BYTES = 1 << 18
 """The bytes that are read at once before the end of a column is known."""
-MOST_DIGITS = {4: 9, 8: 18, 16: 38}
-"""The most digits of a decimal, by its size: https://clickhouse.com/docs/sql-reference/data-types/decimal"""
 NOT_DECODED = (*NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
@@ -42,7 +40,7 @@ INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
 def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or the given schema.
+    """Return all rows of a body with the table's columns, in `table.arrow_view_schema` or `table.arrow_large_schema`.
 
     Raises ValueError, with the position, if the body ends inside a block, has other columns, is damaged, or has text
     that is not UTF-8.
@@ -54,52 +52,46 @@ def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = N
 def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source = Source(body)
+    source, first_row = Source(body), 0
     try:
-        yield from _blocks(source, table, schema)
+        while not source.at_end():
+            if (block := _read_block(source, table, schema, first_row)).num_rows:
+                yield block
+            first_row += block.num_rows
     except ValueError as error:
         raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
 
 
-def _blocks(source: Source, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    first_row = 0
-    while not source.at_end():
-        columns, rows = source.number(), source.number()
-        if columns != len(table.columns):
-            raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
-        arrays = []
-        for column, arrow in zip(table.columns, schema.types, strict=True):
-            name, kind = source.text(), source.text()
-            if (name, kind) != (column.name, column.clickhouse_type):
-                raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
-            if rows:
-                with few(USUAL_VALUE_BYTES * rows):
-                    array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
-                arrays.append(array if array.type == arrow else array.cast(arrow))
-        if rows:
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        first_row += rows
+def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+    columns, rows = source.number(), source.number()
+    if columns != len(table.columns):
+        raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
+    arrays = []
+    for column, arrow in zip(table.columns, schema.types, strict=True):
+        name, kind = source.text(), source.text()
+        if (name, kind) != (column.name, column.clickhouse_type):
+            raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+        with few(USUAL_VALUE_BYTES * rows):
+            arrays.append(read_column(source, column, arrow, rows, first_row) if rows else pa.nulls(0, arrow))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read_column(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
-    """Return a column of a block, with text and bytes `plain` or as views; errors count rows from `first_row`.
-
-    Raises ValueError if the body ends inside it, for text that is not UTF-8 and for numbers out of range.
-    """
+def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, first_row: int) -> pa.Array:
+    """Return a column of a block in this Arrow type; errors count rows from `first_row`."""
     if column.type in ARRAYS:
-        return read_lists(source, column, rows, first_row, plain=plain)
+        return read_lists(source, column, rows, first_row)
     if column.low_cardinality:
-        return read_dictionary(source, column, rows, first_row)
-    return _read_plain(source, column, rows, first_row, plain=plain)
+        return read_dictionary(source, column, rows, first_row).cast(arrow)
+    return _read_plain(source, column, arrow, rows, first_row)
 
 
-def _read_plain(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
+def _read_plain(source: Source, column: Column, arrow: pa.DataType, rows: int, first_row: int) -> pa.Array:
     null = source.take(rows) != 0 if column.nullable else None
     if column.type is ColumnType.ENUM:
-        return read_enum(source, column, rows, null)
+        return read_enum(source, column, rows, null).cast(arrow)
     validity = None if null is None else np.packbits(~null, bitorder="little")
     buffers: list[Any]
-    arrow = column.arrow_large if plain else column.arrow_view
+    plain = arrow in (pa.large_string(), pa.large_binary())
     match column.type:
         case ColumnType.TEXT | ColumnType.BYTES | ColumnType.JSON:
             buffers = read_texts(source, column, rows, first_row, null, plain=plain)
@@ -110,8 +102,9 @@ def _read_plain(source: Source, column: Column, rows: int, first_row: int, *, pl
             buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True, plain=plain)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
-        case ColumnType.DECIMAL:
-            buffers = [decimals(source, column.types.arrow.precision, rows)]
+        case ColumnType.DECIMAL if (size := decimal_bytes(arrow.precision)) < arrow.byte_width:
+            numbers = source.take(size * rows).view(f"<i{size}").astype(np.int64)
+            buffers = [np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)]
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
@@ -122,13 +115,14 @@ def _read_plain(source: Source, column: Column, rows: int, first_row: int, *, pl
     return array
 
 
-def read_lists(source: Source, column: Column, rows: int, first_row: int, *, plain: bool) -> pa.Array:
+def read_lists(source: Source, column: Column, rows: int, first_row: int) -> pa.Array:
     """Return a column of lists, which are never NULL: where each ends, then all elements. Raises as `read_column`."""
     ends = np.append(0, source.take(8 * rows).view("<i8"))
     if (np.diff(ends) < 0).any() or ends[-1] > MOST_BYTES:
         raise ValueError(f"column {column.name} came with lists whose ends are no ends of {rows} lists")
+    (arrow,) = Table(column.name, (column.element,), ()).arrow_large_schema.types
     try:
-        values = read_column(source, column.element, int(ends[-1]), 0, plain=plain)
+        values = read_column(source, column.element, arrow, int(ends[-1]), 0)
     except NotTextError as error:
         row = first_row + int(np.searchsorted(ends, error.row, "right")) - 1
         raise NotTextError(column.name, row, error.value) from error
@@ -139,7 +133,7 @@ def read_lists(source: Source, column: Column, rows: int, first_row: int, *, pla
 def read_texts(
     source: Source, column: Column, rows: int, first_row: int, null: NDArray[np.bool_] | None, *, plain: bool
 ) -> list[Any]:
-    """Return the buffers of a column of text or bytes. Raises ValueError for text that is not UTF-8."""
+    """Return the buffers of a column of text or bytes; raises NotTextError for text that is not UTF-8."""
     data, starts, lengths = source.texts(rows)
     if null is not None:
         lengths[null] = -1  # the values at NULL are arbitrary
@@ -150,19 +144,9 @@ def read_texts(
     return buffers
 
 
-def decimals(source: Source, precision: int, rows: int) -> Bytes:
-    """Return decimals in Arrow's 128 bits. Raises ValueError if the body ends inside them."""
-    size = decimal_bytes(precision)
-    raw = source.take(size * rows)
-    if size == 16:  # noqa: PLR2004  bytes of 128 bits
-        return raw.copy()
-    numbers = raw.view(f"<i{size}").astype(np.int64)
-    return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
-
-
 def decimal_bytes(precision: int) -> int:
-    """Return the size of a decimal in bytes."""
-    return next(size for size, digits in MOST_DIGITS.items() if precision <= digits)
+    """Return the size of a decimal in bytes."""  # https://clickhouse.com/docs/sql-reference/data-types/decimal
+    return next(size for size, digits in ((4, 9), (8, 18), (16, 38)) if precision <= digits)
 
 
 def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -> pa.Array:
@@ -184,7 +168,8 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
         raise NotTextError(column.name, first_row + row, values[int(np.searchsorted(invalid, indexes[row]))])
     # The first key of a nullable column represents NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
-    return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
+    arrow = pa.string_view() if column.type is ColumnType.TEXT else pa.binary_view()
+    return arrow_array(arrow, rows, validity, [views[indexes], texts])
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:
@@ -244,10 +229,7 @@ class Source:
         return self.take(self.number()).tobytes().decode(errors="backslashreplace")
 
     def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
-        """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length.
-
-        Raises ValueError for more bytes than offsets can address.
-        """
+        """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length."""
         self._have(count)  # each length takes at least one byte
         starts, lengths = np.empty((2, count), np.int32)
         done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)

@@ -1,36 +1,208 @@
-"""Conversion of Arrow's nested values to JSON, with checks that PostgreSQL's jsonb stores a document unchanged.
+"""Lossless conversion of Python objects and of JSON to Arrow, and of Arrow's nested values to JSON.
 
-https://www.postgresql.org/docs/18/datatype-json.html
+Arrow itself silently truncates 1.5 to an integer, timestamps to dates, and drops nanoseconds: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
+PostgreSQL's jsonb stores a document of JSON unchanged only if it passes the checks below: https://www.postgresql.org/docs/18/datatype-json.html
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
-from framehaul.data.objects import NOT_OF_THE_TYPE, nested_array
 from framehaul.data.schema import NESTED, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, if its backslash is not itself escaped."""
+NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""The exceptions raised for a value that is not of a type."""
 
 
-def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, ValueError] | None:
-    """Return the row and the error of the first value for which `check` raises ValueError; None if there is none."""
+def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, Exception] | None:
+    """Return the row and the error of the first value that `check` refuses; None if there is none."""
     for row, value in enumerate(column):
         if value is not None:
             try:
                 check(value)
-            except ValueError as error:
+            except NOT_OF_THE_TYPE as error:
                 return row, error
     return None
+
+
+def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of objects as Arrow; None and NA become NULL, NaN inside of nested values stays NaN.
+
+    Raises ValueError, naming column and row, for a value that is not of the type: Arrow would drop unknown fields.
+    """
+    import pandas as pd
+
+    convert: Callable[..., pa.Array] = partial(scalar_array, nan_is_null=True)
+    objects: Any = values.to_numpy(object)
+    if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays, which have no NULL
+        objects = pa.array(values).to_pylist()
+    if pa.types.is_nested(kind):
+        convert = nested_array
+        objects = [None if is_missing(value) else value for value in objects]
+    try:
+        array = convert(objects, kind)
+        array.validate()
+    except NOT_OF_THE_TYPE as error:
+        row, reason = first_refused(objects, lambda value: convert([value], kind)) or (0, error)
+        said = f"{objects[row]} is no {kind}: {reason}"
+        if isinstance(reason, UnicodeEncodeError):
+            said = f"{objects[row]!r} has half a surrogate pair, which is no text"
+        raise ValueError(f"column {values.name}, row {row:,}: {said}") from error
+    return array
+
+
+def nested_array(values: Any, kind: pa.DataType, *, texts: bool = False) -> pa.Array:
+    """Return a list of objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value of another type.
+
+    A struct may be a dictionary, pairs, or a tuple of all fields; a missing field is NULL. A map may be a dictionary or
+    pairs. A list may be a numpy array. With `texts`, dates, timestamps, decimals and integer keys may be text, as in
+    JSON.
+    """
+    if not pa.types.is_nested(kind):
+        is_text = texts and str in {*map(type, values)} and (pa.types.is_decimal(kind) or pa.types.is_temporal(kind))
+        return _parsed_texts(values, kind) if is_text else scalar_array(values, kind)
+    missing = pa.array([value is None for value in values], pa.bool_())
+    if pa.types.is_struct(kind):
+        found = [{} if value is None else _fields_by_name(value, kind) for value in values]
+        children = [nested_array([value.get(field.name) for value in found], field.type, texts=texts) for field in kind]
+        return pa.StructArray.from_arrays(children, fields=[*kind], mask=missing)
+    if pa.types.is_map(kind):
+        pairs = [[] if value is None else _key_value_pairs(value, kind) for value in values]
+        names = [key for each in pairs for key, _ in each]
+        if texts and pa.types.is_integer(kind.key_type):
+            names = [int(name) if isinstance(name, str) else name for name in names]
+        keys = nested_array(names, kind.key_type, texts=texts)
+        items = nested_array([item for each in pairs for _, item in each], kind.item_type, texts=texts)
+        if keys.null_count:
+            raise ValueError("NULL is no key of a map")
+        return pa.MapArray.from_arrays(_list_offsets(pairs), keys, items, kind, mask=missing)
+    is_fixed = pa.types.is_fixed_size_list(kind)
+    filler = [None] * kind.list_size if is_fixed else []
+    lists = [filler if value is None else _elements_of(value, kind) for value in values]
+    elements = nested_array([*chain.from_iterable(lists)], kind.value_type, texts=texts)
+    if is_fixed:
+        return pa.FixedSizeListArray.from_arrays(elements, type=kind, mask=missing)
+    return pa.ListArray.from_arrays(_list_offsets(lists), elements, kind, mask=missing)
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value is one of pandas' missing values: None, NA, NaT and NaN."""
+    import pandas as pd
+
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+
+
+def _parsed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_time(kind):  # which Arrow does not parse
+        return pa.array([None if text is None else dt.time.fromisoformat(text) for text in texts], kind)
+    return pa.array(texts, pa.string()).cast(kind)
+
+
+def _list_offsets(parts: list[Any]) -> pa.Array:
+    return pa.array(np.append(0, np.cumsum([len(part) for part in parts], dtype=np.int64)), pa.int32())
+
+
+def _elements_of(value: Any, kind: pa.DataType) -> Any:
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    if not isinstance(value, list | tuple | np.ndarray) or size not in (None, len(value)):
+        raise ValueError(f"{value!r} is no {kind}")
+    return value
+
+
+def _fields_by_name(value: Any, kind: pa.DataType) -> Mapping[str, Any]:
+    names = [field.name for field in kind]
+    if isinstance(value, np.void) and value.dtype.names:
+        value = {name: value[name] for name in value.dtype.names}
+    if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):  # noqa: PLR2004
+        value = dict(value) if len(dict(value)) == len(value) else value
+    elif isinstance(value, tuple) and len(value) == len(names):
+        value = dict(zip(names, value, strict=True))
+    if not isinstance(value, dict) or value.keys() - {*names}:
+        raise ValueError(f"{value!r} is no {kind}")
+    return value
+
+
+def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return [*value.items()]
+    pairs = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _elements_of(value, kind)]
+    if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004  key and value
+        raise ValueError(f"{value!r} is no {kind}")
+    return pairs
+
+
+def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False) -> pa.Array:
+    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value."""
+    import pandas as pd
+
+    types, missing = {*map(type, values)}, (type(pd.NA), type(pd.NaT), *((float, np.floating) if nan_is_null else ()))
+    if _has(types, *missing):
+        values = [None if isinstance(value, missing) and pd.isna(value) else value for value in values]
+        types = {*map(type, values)}
+    if _has(types, bool, np.bool_) and not pa.types.is_boolean(kind):
+        raise ValueError(f"a boolean is no {kind}")
+    if pa.types.is_integer(kind) and _has(types, float, np.floating, Decimal):
+        return pa.array([float(value) if isinstance(value, np.floating) else value for value in values]).cast(kind)
+    if pa.types.is_floating(kind) and kind != pa.float64():
+        given = pa.array(values, pa.float64())
+        made = given.cast(kind)
+        if not np.array_equal(given.to_numpy(False), made.cast(given.type).to_numpy(False), equal_nan=True):
+            raise ValueError(f"it has more digits than {kind}")
+        return made
+    if pa.types.is_temporal(kind):
+        return _temporal_array(values, types, kind)
+    if kind == pa.string() and _has(types, UUID):
+        values = [str(value) if isinstance(value, UUID) else value for value in values]
+    return pa.array(values, kind, from_pandas=False)
+
+
+def _has(types: set[type], *of: type) -> bool:
+    return any(issubclass(each, of) for each in types)
+
+
+def _temporal_array(values: Any, types: set[type], kind: pa.DataType) -> pa.Array:
+    """Return dates, times, timestamps or durations, numpy's in their own unit; raises as `scalar_array` does."""
+    if _has(types, float, np.floating, Decimal):
+        raise ValueError(f"a number with a point is no {kind}")
+    if pa.types.is_date(kind):
+        if _has(types, dt.datetime, np.datetime64):
+            values = [_day(value) if isinstance(value, dt.datetime | np.datetime64) else value for value in values]
+    elif _has(types, np.datetime64, np.timedelta64):
+        return pa.array(values).cast(kind)
+    elif not pa.types.is_time(kind) and kind.unit != "ns":  # Arrow drops the nanoseconds of pandas
+        if any(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0) for value in values):
+            raise ValueError(f"it holds nanoseconds, which {kind} does not have")
+        finest = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", kind.tz)
+        return pa.array(values, finest, from_pandas=False).cast(kind)
+    return pa.array(values, kind, from_pandas=False)
+
+
+def _day(value: dt.datetime | np.datetime64) -> dt.date:
+    import pandas as pd
+
+    moment = pd.Timestamp(value).tz_localize(None)
+    if moment != moment.normalize():
+        raise ValueError("it has a time of day: make a date of it")
+    return moment.date()
 
 
 def check_document(text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,14 +20,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import no_number
-from framehaul.data.frames import UUID_BYTES, uuid_text
-from framehaul.data.objects import NOT_OF_THE_TYPE, nested_array
+from framehaul.data.documents import NOT_OF_THE_TYPE, is_missing, nested_array, no_number
+from framehaul.data.frames import PLAIN, UUID_BYTES, uuid_text, with_scalars
 from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 T = ColumnType
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
-NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
 HEX = r"^\\x(?:[0-9a-f]{2})*$"
 TIMESTAMP = (
@@ -81,7 +78,7 @@ class Content:
         return content_fingerprint(self.frame)
 
     def value(self, column: str, row: int) -> object:
-        """Return a Python value; timestamps and dates get types that hold any year."""
+        """Return a Python value; timestamps and dates are numpy's."""
         return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
 
     def in_order(self, key: Sequence[str]) -> Content:
@@ -185,21 +182,12 @@ def _bits(values: pl.Series) -> pl.Series:
     return values.fill_nan(float("nan")).reinterpret(dtype=bits)
 
 
-class _Moment(int):
-    """Nanoseconds since 1970, in UTC."""
-
-    def __repr__(self) -> str:
-        seconds, fraction = divmod(int(self), 10**9)
-        return f"{np.datetime64(seconds, 's')}.{fraction:09d}"  # any year, which datetime does not have
-
-
 def _python(values: pl.Series) -> list[Any]:
-    if isinstance(values.dtype, pl.Datetime):
-        unit = NANOSECONDS[values.dtype.time_unit]
-        return [None if value is None else _Moment(value * unit) for value in values.to_physical().to_list()]
-    if values.dtype == pl.Date:
-        return [None if value is None else np.datetime64(value, "D") for value in values.to_physical().to_list()]
-    return values.to_list()
+    """Return Python values; dates and timestamps are numpy's, which hold any year."""
+    if not isinstance(values.dtype, pl.Datetime | pl.Date):
+        return values.to_list()
+    unit: Any = getattr(values.dtype, "time_unit", "D")
+    return [None if value is None else np.datetime64(value, unit) for value in values.to_physical().to_list()]
 
 
 def _shown(value: object) -> str:
@@ -234,8 +222,12 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
         rows = groups.pop()
         try:
             some = values if len(rows) == len(values) else [values[row] for row in rows]
-            series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
-        except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
+            if column.type in NESTED:
+                some = nested_array([_parsed(value) for value in some], column.types.arrow, texts=True)
+                series, others = _as_documents(some), dict[int, object]()
+            else:
+                series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
+        except (*NOT_OF_THE_TYPE, pl.exceptions.PolarsError, RuntimeError):
             if len(rows) == 1:
                 misfits[rows[0]] = values[rows[0]]
             groups += [[row] for row in rows] if len(rows) > 1 else []
@@ -252,7 +244,7 @@ def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
         return [[*range(len(values))]]  # the usual case, in which inspecting values takes as long as converting them
     rows = defaultdict[type, list[int]](list)
     for row, value in enumerate(values):
-        if not _is_missing(value) or (has_nan and isinstance(value, float)):
+        if not is_missing(value) or (has_nan and isinstance(value, float)):
             rows[type(value)].append(row)
     return list(rows.values())
 
@@ -263,7 +255,7 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
     flat = [each for value in lists if value is not None for each in value]
     counts = [0 if value is None else len(value) for value in lists]
     typed, rows = _grouped(flat, counts, [value is None for value in lists], column)
-    rows |= {row for row, value in enumerate(values) if lists[row] is None and not _is_missing(value)}
+    rows |= {row for row, value in enumerate(values) if lists[row] is None and not is_missing(value)}
     return typed, {row: values[row] for row in rows}
 
 
@@ -353,43 +345,16 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        if _plain(values.type) == _plain(kind):
+        if with_scalars(values.type, lambda of: PLAIN.get(of, of)) == kind:
             return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
-    objects = [*values]
-    try:
-        return _as_documents(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
-    except NOT_OF_THE_TYPE:
-        made, misfits = list[pa.Array](), dict[int, object]()
-    for row, value in enumerate(objects):
-        try:
-            made.append(nested_array([_parsed(value)], kind, texts=True))
-        except NOT_OF_THE_TYPE:
-            misfits[row] = value
-            made.append(pa.nulls(1, kind))
-    return _as_documents(pa.concat_arrays(made)), misfits
+    return _of_objects([*values], column, nan_is_null=True)
 
 
 def _parsed(value: Any) -> Any:
-    """Return the value of JSON, with objects as pairs; None for NA and NaN; any other value unchanged."""
-    if isinstance(value, str | bytes):
-        return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
-    return None if _is_missing(value) else value
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type with offsets of 32 bits, to which Arrow casts text and lists without loss."""
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    return pa.string() if kind == pa.large_string() else kind
+    """Return the value of JSON, with objects as pairs; any other value unchanged."""
+    is_json = isinstance(value, str | bytes)
+    return json.loads(value, object_pairs_hook=list, parse_constant=no_number) if is_json else value
 
 
 def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:
@@ -406,24 +371,17 @@ def _json_values(array: pa.Array) -> pa.Array:
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         return pa.StructArray.from_arrays([_json_values(each) for each in array.flatten()], names, mask=missing)
+    if pa.types.is_map(kind):
+        pairs = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        by_key = pl.element().sort_by(pl.element().struct["key"], maintain_order=True)
+        return pl.Series(values=_json_values(pairs)).list.eval(by_key).to_arrow()
     if pa.types.is_nested(kind):
-        counts, inner = _entries(array) if pa.types.is_map(kind) else (pc.list_value_length(array), array.flatten())
-        offsets = np.append(0, np.cumsum(pc.if_else(missing, 0, counts).to_numpy(zero_copy_only=False)))
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _json_values(inner), mask=missing)
+        counts = pc.if_else(missing, 0, pc.list_value_length(array)).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int64())
+        return pa.LargeListArray.from_arrays(offsets, _json_values(array.flatten()), mask=missing)
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), "nan", array.cast(pa.string()))
     return array if pa.types.is_integer(kind) or kind == pa.bool_() else array.cast(pa.large_string())
-
-
-def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Return the number of entries of each map, and all entries, sorted by key within each map."""
-    starts, ends = (np.asarray(each, np.int64) for each in (maps.offsets[:-1], maps.offsets[1:]))
-    counts = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, ends - starts)
-    rows = np.repeat(np.arange(len(maps)), counts)
-    at = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    keys, items = maps.keys.take(pa.array(at)), maps.items.take(pa.array(at))
-    by_key = pc.sort_indices(pa.table({"row": rows, "key": keys}), [("row", "ascending"), ("key", "ascending")])
-    return pa.array(counts), pa.StructArray.from_arrays([keys.take(by_key), items.take(by_key)], ["key", "value"])
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
@@ -467,27 +425,30 @@ def _bytes(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     return texts.str.slice(2).str.decode("hex") if texts.str.contains(HEX).all() else texts.cast(pl.Binary)
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """The keys and values of a JSON object."""
+class _Spelled(str):
+    """JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
+
+    __slots__ = ()
+
+
+def _spelled(value: Any) -> _Spelled:
+    """Return the spelling of a value of JSON, whose objects and numbers are spelled already."""
+    if isinstance(value, _Spelled):
+        return value
+    return _Spelled(f"[{','.join(map(_spelled, value))}]" if isinstance(value, list) else json.dumps(value))
+
+
+def _spelled_object(pairs: list[tuple[str, Any]]) -> _Spelled:
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    return _Spelled(f"{{{','.join(f'{json.dumps(key)}:{_spelled(value)}' for key, value in pairs)}}}")
 
 
 def _document(text: str) -> str:
-    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
-    hooks: dict[str, Any] = {"object_pairs_hook": _Pairs, "parse_int": Decimal, "parse_float": Decimal}
+    def number(text: str) -> _Spelled:
+        return _Spelled(Decimal(text).normalize(EXACTLY))
+
+    hooks: dict[str, Any] = {"object_pairs_hook": _spelled_object, "parse_int": number, "parse_float": number}
     return _spelled(json.loads(text, parse_constant=no_number, **hooks))
-
-
-def _spelled(value: Any) -> str:
-    match value:
-        case Decimal():
-            sign, digits, exponent = value.normalize(EXACTLY).as_tuple()
-            return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}"
-        case _Pairs():
-            pairs = sorted(value, key=lambda pair: pair[0])
-            return f"{{{','.join(f'{json.dumps(key)}:{_spelled(item)}' for key, item in pairs)}}}"
-        case list():
-            return f"[{','.join(map(_spelled, value))}]"
-    return json.dumps(value)
 
 
 def _decimal(text: str) -> str | None:
@@ -502,35 +463,23 @@ def _address(text: str) -> str:
     return str(address.ip if address.network.prefixlen == address.max_prefixlen else address)
 
 
-def _times(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if not isinstance(series.dtype, pl.Duration):
-        return None
-    nanoseconds = series.to_physical() * NANOSECONDS[series.dtype.time_unit]
-    return _where(nanoseconds.is_between(0, 86_400 * 10**9, closed="left"), nanoseconds).cast(wanted)
-
-
-def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype.is_numeric():  # of microseconds
-        return _lossless(series, pl.Int64()).cast(wanted)
-    return _lossless(series, wanted) if isinstance(series.dtype, pl.Duration) else None
-
-
-def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype.is_integer():
-        return _lossless(series, pl.Int32()).cast(wanted)
-    return _moments(series, wanted)
+def _temporal(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """Return dates, times, timestamps and durations in another dtype; timestamps without a zone are in UTC."""
+    given = series.dtype
+    if isinstance(given, pl.Datetime):
+        in_utc = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return _lossless(in_utc, wanted) if wanted in (pl.Date, pl.Datetime) else None
+    if isinstance(given, pl.Duration) and wanted == pl.Time:
+        return _lossless(series.cast(pl.Duration("ns")).to_physical(), wanted)
+    if isinstance(given, pl.Duration) and wanted == pl.Duration:
+        return _lossless(series, wanted)
+    is_number = (wanted == pl.Duration and given.is_numeric()) or (wanted == pl.Date and given.is_integer())
+    return _lossless(series, pl.Int64()).cast(wanted, strict=False) if is_number else None
 
 
 def _dates_of_text(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     days = texts.str.to_date("%Y-%m-%d", strict=False)
     return _where(days.dt.to_string("%Y-%m-%d") == texts, days)
-
-
-def _moments(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """Return timestamps in UTC as dates, or in another unit, if no digits are lost; without a zone they are in UTC."""
-    if not isinstance(series.dtype, pl.Datetime):
-        return None
-    return _lossless(series.dt.convert_time_zone("UTC").dt.replace_time_zone(None), wanted)
 
 
 def _moments_of_text(texts: pl.Series, wanted: Any) -> pl.Series | None:
@@ -541,7 +490,7 @@ def _moments_of_text(texts: pl.Series, wanted: Any) -> pl.Series | None:
     unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # a larger range
     moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
     whole = fraction.str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
-    return _moments(_where(whole, moments), wanted)
+    return _temporal(_where(whole, moments), wanted)
 
 
 MOMENTS = (T.TIMESTAMP, T.TIMESTAMP_NS, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)
@@ -559,12 +508,7 @@ _FROM_TEXT: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None
 }
 """Conversions of text that may represent a value."""
 _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
-    T.UUID: lambda values, _: (
-        uuid_text(_where(values.bin.size() == UUID_BYTES, values)) if values.dtype == pl.Binary else None
-    ),
-    T.TIME: _times,
-    T.DURATION: _durations,
-    T.DATE: _dates,
-    **dict.fromkeys(MOMENTS, _moments),
+    T.UUID: lambda raw, _: uuid_text(_where(raw.bin.size() == UUID_BYTES, raw)) if raw.dtype == pl.Binary else None,
+    **dict.fromkeys((T.TIME, T.DURATION, T.DATE, *MOMENTS), _temporal),
 }
 """Conversions from other dtypes; the default converts numbers."""

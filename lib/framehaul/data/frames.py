@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeIs
 
 import numpy as np
@@ -17,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.objects import exact_objects
+from framehaul.data.documents import NOT_OF_THE_TYPE, exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError
 
@@ -42,16 +40,13 @@ def is_pandas(frame: object) -> TypeIs[pd.DataFrame]:
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
     """Return the frame with its columns in the table's order, matched by name.
 
-    Raises ValueError with the names of columns that are missing, unknown or repeated, for columns of several levels,
-    and for an unknown field of Arrow's structs. Raises TypeError for a lazy frame and for anything but a dataframe.
+    Raises ValueError with the names of columns that are missing, unknown or repeated, and for an unknown field of
+    Arrow's structs. Raises TypeError for a lazy frame and for anything but a dataframe.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
     if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
-    if is_pandas(frame) and frame.columns.nlevels > 1:
-        remedy = "join them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
-        raise ValueError(f"the frame's columns have {frame.columns.nlevels} levels, and a table's none: {remedy}")
     wanted = table.column_names
     if isinstance(frame, pa.Table | pa.RecordBatch):
         columns = frame.schema.names
@@ -78,90 +73,46 @@ def listed(problems: Mapping[str, list[str]]) -> str:
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
-    """Return a pandas frame as an Arrow table in `table.arrow_schema`; pandas 3 already stores text as Arrow.
-
-    Raises ValueError for columns that differ from the table's, for a value that does not fit its column, for NULL in a
-    column that is not nullable, and for text that is not UTF-8.
-    """
-    import pandas as pd
-
-    frame = in_table_order(frame, table)
-    try:
-        converted: dict[str, pd.Series[Any]] = {}
-        for column in table.columns:
-            values, kind = frame[column.name], column.types.arrow
-            _check_dtype(values, kind)
-            cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-            if column.type in (*ARRAYS, *NESTED) or (cut and values.dtype == object):  # Arrow would truncate objects
-                converted[column.name] = exact_objects(values, kind)
-            elif pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype):
-                numbers = pa.chunked_array([pa.array(values, from_pandas=True)]).cast(kind)
-                converted[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(numbers), values.index)
-            elif column.type is ColumnType.UUID and values.dtype == pd.ArrowDtype(pa.uuid()):
-                texts = uuid_text(pl.Series(values=pa.array(values))).to_list()
-                converted[column.name] = pd.Series(texts, values.index, dtype="str")
-        sent = frame.copy(deep=False)
-        for name, series in converted.items():  # assign() takes no column called self
-            sent[name] = series
-        content = pa.Table.from_pandas(sent, schema=table.arrow_schema, preserve_index=False)
-    except UnicodeEncodeError as error:  # its message does not name column and row
-        raise surrogate_error(frame) from error
+    """Return a pandas frame as an Arrow table in `table.arrow_schema`; raises as `from_polars` does."""
+    frame, arrays = in_table_order(frame, table), list[pa.Array | pa.ChunkedArray]()
     for column in table.columns:
-        stored = content.column(column.name)
-        if (given := _maybe_rounded(frame[column.name], column)) is not None:
-            check_kept(given, pl.Series(values=stored))
-        check_forms(stored, column)
-    return validated(content)
+        arrays.append(_stored(frame[column.name], column))
+        refuse_nulls(arrays[-1].null_count, column)
+        check_forms(arrays[-1], column)
+    return validated(pa.Table.from_arrays(arrays, schema=table.arrow_schema))
 
 
-NOT_IN_ARROW = {
-    "period": ".dt.to_timestamp() makes timestamps of it",
-    "interval": "give its ends as two columns",
-    "Sparse": ".sparse.to_dense() makes a plain column of it",
-}
-"""The beginnings of names of pandas' dtypes that Arrow converts to other values, or not at all, and what to do."""
-
-
-def _check_dtype(values: pd.Series[Any], kind: pa.DataType) -> None:
-    """Raise ValueError, with what to do, for a dtype that Arrow lacks, and for NaN among decimals."""
-    name = str(values.dtype)
-    for start, remedy in NOT_IN_ARROW.items():
-        if name.startswith(start):
-            raise ValueError(f"column {values.name} is {name}: {remedy}")
-    if pa.types.is_decimal(kind) and values.dtype == object:
-        for row, value in enumerate(values):
-            if isinstance(value, Decimal) and value.is_nan():
-                raise ValueError(f"column {values.name}, row {row:,}: {value} is no number of a decimal: make it None")
-
-
+NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
+"""pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
 """Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
-def _maybe_rounded(values: pd.Series[Any], column: Column) -> pl.Series | None:
-    """Return the values of a pandas column if Arrow may round them, else None.
-
-    Raises ValueError for objects of different types.
-    """
-    usual = str(values.dtype) in (column.types.pandas, column.types.pandas_nullable)
-    if usual and column.type is ColumnType.DATE:  # objects, among which Arrow truncates timestamps to dates
-        check_midnights(values)
-    if usual or column.type not in ROUNDED:
-        return None
-    try:
-        return pl.Series(column.name, pa.array(values, from_pandas=True))
-    except pa.ArrowException as error:
-        raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
-
-
-def check_midnights(values: pd.Series[Any]) -> None:
-    """Raise ValueError for a timestamp among dates that is not midnight."""
+def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArray:
+    """Return a column of pandas in its Arrow type. Raises ValueError for a value that is not of the type."""
     import pandas as pd
 
-    if any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
-        for row, value in enumerate(values):
-            if isinstance(value, dt.datetime) and not pd.isna(value) and value.time() != dt.time():
-                raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
+    name, kind = str(values.dtype), column.types.arrow
+    for start, remedy in NOT_IN_ARROW.items():
+        if name.startswith(start):
+            raise ValueError(f"column {values.name} is {name}, which Arrow does not have: use {remedy}")
+    is_uuid = column.type is ColumnType.UUID and "uuid" in name  # Arrow's, whose cast to text returns their bytes
+    is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
+    if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
+        return exact_objects(values, kind)
+    try:
+        stored = pa.array(values, kind, from_pandas=True)
+    except NOT_OF_THE_TYPE as error:
+        raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
+    if column.type in ROUNDED and (given := pa.array(values, from_pandas=True)).type != kind:
+        check_kept(pl.Series(column.name, given), pl.Series(values=stored))
+    return stored
+
+
+def refuse_nulls(count: int, column: Column) -> None:
+    """Raise ValueError for so many NULLs in a column that is not nullable."""
+    if count and not column.nullable:
+        raise ValueError(f"column {column.name} may not be NULL, and {count} of its values are")
 
 
 def in_polars(values: pa.ChunkedArray, name: str) -> pl.Series:
@@ -237,25 +188,11 @@ def enum_values(column: Column) -> list[str]:
     return [*kind.categories]
 
 
-def surrogate_error(frame: pd.DataFrame) -> ValueError:
-    """Return an error that names the first unpaired surrogate, which Python's text may hold but UTF-8 cannot encode.
-
-    https://docs.python.org/3/library/codecs.html#error-handlers
-    """
-    halves = re.compile("[\ud800-\udfff]")
-    row, name, value = next(
-        (row, name, value)
-        for name in frame.columns
-        for row, value in enumerate(frame[name])
-        if isinstance(value, str) and halves.search(value)
-    )
-    return ValueError(f"column {name}, row {row:,}: {value!r} has half a surrogate pair, which is no text")
-
-
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     """Return a Polars frame as an Arrow table with plain strings, which every reader supports.
 
-    Raises as `conform` does, and ValueError for text that is not UTF-8.
+    Raises as `in_table_order` does. Raises ValueError for a value that does not fit its column, for NULL in a column
+    that is not nullable, and for text that is not UTF-8: some techniques would silently store another value.
     """
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
@@ -269,23 +206,21 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
 
 
 def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the frame in the columns and dtypes of `table.polars_schema`.
-
-    Raises as `in_table_order` does. Raises ValueError for a value that does not fit its column and for NULL in a column
-    that is not nullable: some techniques would silently store another value.
-    """
+    """Return the frame in the columns and dtypes of `table.polars_schema`; raises as `from_polars` does."""
     frame = in_table_order(frame, table)
     for column in table.columns:
         name, given, wanted = column.name, frame[column.name], column.types.polars
         kept = values = _normalised(given, column)
-        if not column.nullable and values.null_count():
-            raise ValueError(f"column {name} may not be NULL, and {values.null_count()} of its values are")
+        refuse_nulls(values.null_count(), column)
         if values.dtype != wanted:
             try:
+                if column.type in NESTED:
+                    check_fields(values.to_arrow().type, column.types.arrow, name)
+                    values = pl.Series(name, values.to_arrow().cast(column.types.arrow))
                 kept = values.cast(wanted, strict=True)
-            except pl.exceptions.PolarsError as error:
+            except (pl.exceptions.PolarsError, pa.ArrowException) as error:
                 raise ValueError(f"column {name}: {error}") from error
-            check_kept(values, kept)
+            check_kept(given if column.type in NESTED else values, kept)
         if kept is not given:
             frame = frame.with_columns(kept)
         if column.innermost.type is ColumnType.TIME:
@@ -299,20 +234,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def _normalised(values: pl.Series, column: Column) -> pl.Series:
-    """Return the values with UUIDs of 16 bytes as text, and structs with all fields in the column's order.
-
-    Raises ValueError for text that is not a value of the enum, bytes of another size, and unknown fields.
-    """
-    wanted = column.types.polars
-    if column.type is ColumnType.UUID and values.dtype == pl.Binary:
-        return uuid_text(values).alias(values.name)
-    if column.innermost.type is ColumnType.UUID and getattr(values.dtype, "inner", None) == pl.Binary:
-        texts = [None if each is None else uuid_text(each).to_list() for each in values]
-        return pl.Series(values.name, texts, wanted)
-    if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
-        return with_fields(values, wanted)
-    if column.type is ColumnType.ENUM and values.dtype == pl.String:
-        check_enum(values.to_arrow(), column)
+    """Return the values with UUIDs as text; raises ValueError for bytes of another size."""
+    if column.innermost.type is ColumnType.UUID and pl.Binary in (values.dtype, getattr(values.dtype, "inner", None)):
+        return pl.Series(values.name, uuid_texts(values.to_arrow(compat_level=pl.CompatLevel.oldest())))
     if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
         size = column.types.arrow.byte_width
         if (values.bin.size() != size).any():
@@ -334,29 +258,10 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
         check_fields(found.field(0).type, wanted.field(0).type, name)
 
 
-def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
-    """Return structs with the wanted fields in order, missing ones as NULL; raises ValueError for unknown fields."""
-    found, names = [*values.struct.fields], [field.name for field in wanted.fields]
-    if found == names:
-        return values
-    if more := [name for name in found if name not in names]:
-        raise ValueError(f"column {values.name} holds structs with a field {more[0]!r}, which {wanted} does not have")
-    column = pl.col(values.name)
-    fields = [
-        column.struct.field(field.name) if field.name in found else pl.lit(None, field.dtype).alias(field.name)
-        for field in wanted.fields
-    ]
-    structs = pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)
-    return values.to_frame().select(structs).to_series()
-
-
 def check_text(frame: pl.DataFrame, table: Table) -> None:
     """Raise NotTextError for text that is not UTF-8, which Polars writes without a check."""
-    for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
-        raw = frame[name].cast(pl.Binary)
-        wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
-        if (row := wrong.arg_max()) is not None and wrong[row]:
-            raise NotTextError(name, row, raw[row])
+    texts = frame.select(table.columns_of(ColumnType.TEXT, ColumnType.UUID))
+    validated(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
@@ -400,31 +305,35 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
-        if (stored := stored_type(kind)) != kind:
+        if (stored := with_scalars(kind, _wide_decimal)) != kind:
             arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(stored))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type with storage types in place of extension types, and decimals in 16 bytes, at any depth.
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's lists that all techniques support."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
-    From smaller decimals in nested types Polars makes a column that panics or holds other numbers.
-    """
+
+def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return the type with its scalar types changed, at any depth, without extension types and long lists."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(stored_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(with_scalars(field.type, change)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(stored_type(kind.value_type), kind.list_size)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(stored_type(kind.value_type))
-    return kind
+        return pa.map_(with_scalars(kind.key_type, change), with_scalars(kind.item_type, change))
+    if is_list(kind):
+        return pa.list_(with_scalars(kind.value_type, change), getattr(kind, "list_size", -1))
+    return change(kind)
+
+
+def _wide_decimal(kind: pa.DataType) -> pa.DataType:
+    """Return decimals in 16 bytes: from smaller ones in nested types Polars makes columns of other numbers."""
+    small = pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)
+    return pa.decimal128(kind.precision, kind.scale) if small else kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
@@ -442,9 +351,8 @@ def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
     """Return the type with binary in place of strings, inside lists as well."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(as_bytes(kind.value_type))
-    return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    return with_scalars(kind, lambda scalar: binary.get(scalar, scalar))
 
 
 def validated(arrow: pa.Table) -> pa.Table:
@@ -471,7 +379,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         valid_array(array.storage, name, first_row)
     elif isinstance(kind, pa.DictionaryType):
-        check_nulls(array)
+        array.indices.validate(full=True)
         least, most = pc.min_max(array.indices).as_py().values()
         if least is not None and not 0 <= least <= most < len(array.dictionary):
             raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {most}")
@@ -480,7 +388,6 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
         except NotTextError:  # unused text is harmless, and the error names the row that uses the text
             return valid_array(array.dictionary_decode(), name, first_row)
     elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
-        check_nulls(array)
         return valid_text(array, name, first_row)
     else:
         array.validate(full=True)
@@ -491,7 +398,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
 
 
 def check_finite(array: pa.Array) -> None:
-    """Raise ArrowInvalid for dates and timestamps out of range, at any depth.
+    """Raise ArrowInvalid for dates and timestamps out of range, in lists as well.
 
     Drivers return PostgreSQL's infinity as the greatest number, or as a number that overflowed. PostgreSQL's dates
     begin in 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
@@ -504,12 +411,7 @@ def check_finite(array: pa.Array) -> None:
         greatest = 2 ** (number.bit_width - 1) - 1
         if least is not None and (least < first or most == greatest):
             raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
-    elif pa.types.is_struct(kind):
-        for inner in array.flatten():
-            check_finite(inner)
-    elif pa.types.is_map(kind):
-        check_finite(array.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif is_list(kind):
         check_finite(array.flatten())
 
 
@@ -524,23 +426,14 @@ def without_views_of_null(values: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
 
 
-def check_nulls(array: pa.Array) -> None:
-    """Raise ArrowInvalid for buffers that are too short and for a wrong number of NULLs."""
-    array.validate()
-    if (validity := array.buffers()[0]) is not None:
-        bits = pa.Array.from_buffers(pa.bool_(), len(array), [None, validity], offset=array.offset)
-        if bits.true_count != len(array) - array.null_count:
-            raise pa.ArrowInvalid(f"it has {len(array) - bits.true_count} NULLs and says {array.null_count}")
-
-
 def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
     """Return strings or bytes if they are valid, without invalid text at NULL, which Arrow's validation passes over."""
+    raw = array.view(as_bytes(array.type))
+    raw.validate(full=True)  # its offsets and its number of NULLs
     with contextlib.suppress(pa.ArrowException):
         buffers = [None, *array.buffers()[1:]]
         pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset).validate(full=True)
         return array
-    raw = array.view(as_bytes(array.type))
-    raw.validate(full=True)  # its offsets
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -558,6 +451,40 @@ def uuid_text(series: pl.Series) -> pl.Series:
     digits = raw.bin.encode("hex")
     parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
     return pl.select(pl.concat_str(parts, separator="-")).to_series()
+
+
+def uuid_texts(values: pa.Array) -> pa.Array:
+    """Return UUIDs of 16 bytes, or lists of them, as text; values outside of a slice or below a NULL are dropped."""
+    if not is_list(values.type):
+        return uuid_text(pl.Series(values=getattr(values, "storage", values))).to_arrow().cast(pa.string())
+    lists = values.cast(pa.list_(pa.binary(UUID_BYTES)))
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, uuid_texts(lists.flatten()), mask=lists.is_null())
+
+
+PLAIN = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
+PLAIN |= {pa.binary_view(): pa.binary(), pa.large_binary(): pa.binary()}
+"""The plain type of each other layout of text and bytes."""
+
+
+def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return scalars as plain values, UUIDs as text; nested values stay as they are, except lists of UUIDs."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        used = (
+            unwrapped(pa.chunked_array([each.dictionary])).combine_chunks().take(each.indices) for each in values.chunks
+        )
+        return pa.chunked_array(used, unwrapped(pa.chunked_array([], kind.value_type)).type)
+    if pa.types.is_run_end_encoded(kind):
+        return unwrapped(pc.run_end_decode(values))
+    if kind == pa.uuid() or (is_list(kind) and kind.value_type == pa.uuid()):
+        return pa.chunked_array(map(uuid_texts, values.chunks), pa.list_(pa.string()) if is_list(kind) else pa.string())
+    if isinstance(kind, pa.BaseExtensionType):
+        return unwrapped(values.cast(kind.storage_type))
+    if kind in (pa.string_view(), pa.binary_view()):
+        values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
+    return values.cast(PLAIN[kind]) if kind in PLAIN else values
 
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:

@@ -190,13 +190,11 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.INT16: lambda _, random: pa.array((random.astype(np.int64) >> np.int64(24)).astype(np.int16)),
     T.INT64: lambda _, random: pa.array(random.astype(np.int64) >> np.int64(8)),
     **dict.fromkeys((T.UINT8, T.UINT16, T.UINT32, T.UINT64),
-                    lambda column, random: pa.array(random.astype(column.types.pandas))),
+                    lambda column, random: pa.array(random.astype(column.types.arrow.to_pandas_dtype()))),
     T.DECIMAL: lambda column, random: _numbers(random).cast(column.types.arrow),
     T.BYTES: lambda _, random: _fixed_bytes(random, 8).cast(pa.binary()),
     T.FIXED_BYTES: lambda column, random: _fixed_bytes(random, column.types.arrow.byte_width),
-    T.TIME: lambda column, random: pa.array((random % np.uint64(DAY_MICROSECONDS)).astype(np.int64)).cast(
-        column.types.arrow
-    ),
+    T.TIME: lambda _, random: pa.array((random % np.uint64(DAY_MICROSECONDS)).astype(np.int64)).view(pa.time64("us")),
     T.JSON: lambda _, random: pc.binary_join_element_wise('{"n": ', _numbers(random).cast(pa.string()), "}", ""),
     T.ENUM: _enums,
     T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
@@ -243,7 +241,7 @@ def _visits(rows: int) -> tuple[UInt64s, UInt64s]:
 
 
 def _random(rows: int, seed: int, stream: int) -> UInt64s:
-    """Return 64 random bits for each row; streams are independent of each other."""
+    """Return 64 random bits for each row, of streams that are independent of each other."""
     return _hash(np.arange(rows, dtype=np.uint64), seed, stream)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,6 @@ COMMENT = "made by framehaul, which may drop it"
 """The comment of tables that framehaul creates: a table without it is never dropped."""
 
 TimeUnit = Literal["ms", "us", "ns"]
-DIGITS: dict[TimeUnit, int] = {"ms": 3, "us": 6, "ns": 9}
-"""Decimal places of a second, by unit."""
 
 
 def quote_postgres(identifier: str) -> str:
@@ -74,26 +72,6 @@ class Types:
         if self.polars is None:
             object.__setattr__(self, "polars", pl.Series(values=pa.nulls(0, self.arrow)).dtype)
 
-    @property
-    def pandas(self) -> str:
-        """The dtype in pandas 3 of a column without NULL."""
-        if isinstance(self.polars, pl.Enum):
-            return "category"
-        kind = self.arrow
-        if pa.types.is_timestamp(kind):
-            return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
-        if pa.types.is_duration(kind):
-            return f"timedelta64[{kind.unit}]"
-        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        return str(np.dtype(kind.to_pandas_dtype())) if numbers else "str" if pa.types.is_string(kind) else "object"
-
-    @property
-    def pandas_nullable(self) -> str:
-        """The dtype in pandas 3 of a column that may hold NULL."""
-        if pa.types.is_integer(self.arrow) or pa.types.is_floating(self.arrow):
-            return self.pandas.title().replace("Uint", "UInt")
-        return "boolean" if self.pandas == "bool" else self.pandas
-
 
 def _checked(types: Types, check: str) -> Types:
     """Return the types with a CHECK, for a type of PostgreSQL that has more values than ClickHouse's."""
@@ -107,7 +85,8 @@ def decimal_types(precision: int, scale: int) -> Types:
 
 def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
     """Return the types of timestamps; PostgreSQL stores microseconds and drops the zone."""
-    arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
+    digits = {"ms": "3", "us": "6", "ns": "9"}[unit]
+    arguments = f"{digits}, {quote_clickhouse_text(zone)}" if zone else digits
     postgres = "timestamp with time zone" if zone else "timestamp"
     return Types(postgres, f"DateTime64({arguments})", pa.timestamp(unit, zone))
 
@@ -151,16 +130,15 @@ def fixed_list_types(element: Types, size: int) -> Types:
     return _checked(replace(lists, arrow=arrow, polars=polars, clickhouse_form=lists.clickhouse), check)
 
 
-_JSONB = Types(
-    "jsonb", "", pa.string(), "{0}::text", postgres_arrow=pa.string(), clickhouse_nullable=False, postgres_form="jsonb"
-)
-"""The part that nested types share: they are jsonb in PostgreSQL and never NULL in ClickHouse."""
+def _nested_types(clickhouse: str, arrow: pa.DataType, **parts: Any) -> Types:
+    """Return the types of nested values, which are jsonb in PostgreSQL and never NULL in ClickHouse."""
+    form: dict[str, Any] = {"postgres_arrow": pa.string(), "postgres_form": "jsonb"}
+    return Types("jsonb", clickhouse, arrow, "{0}::text", clickhouse_nullable=False, **form, **parts)
 
 
 def nested_list_types(element: Types) -> Types:
     """Return the types of lists of nested values, stored as jsonb: arrays in an array of PostgreSQL have one length."""
-    arrow, polars = pa.list_(element.arrow), pl.List(element.polars)
-    return replace(_JSONB, clickhouse=f"Array({_inside(element)})", arrow=arrow, polars=polars, element=element)
+    return _nested_types(f"Array({_inside(element)})", pa.list_(element.arrow), element=element)
 
 
 def struct_types(fields: Mapping[str, Types]) -> Types:
@@ -168,15 +146,13 @@ def struct_types(fields: Mapping[str, Types]) -> Types:
     quoted = (name if name.isascii() and name.isidentifier() else quote_clickhouse(name) for name in fields)
     named = ", ".join(f"{name} {_inside(types)}" for name, types in zip(quoted, fields.values(), strict=True))
     arrow = pa.struct([(name, types.arrow) for name, types in fields.items()])
-    polars = pl.Struct({name: types.polars for name, types in fields.items()})
-    return replace(_JSONB, clickhouse=f"Tuple({named})", arrow=arrow, polars=polars, fields=tuple(fields.items()))
+    return _nested_types(f"Tuple({named})", arrow, fields=tuple(fields.items()))
 
 
 def map_types(key: Types, value: Types) -> Types:
     """Return the types of maps from text or integers; pandas holds lists of pairs, so that keys may repeat."""
     clickhouse, fields = f"Map({key.clickhouse}, {_inside(value)})", (("key", key), ("value", value))
-    arrow, polars = pa.map_(key.arrow, value.arrow), pl.Map(key.polars, value.polars)
-    return replace(_JSONB, clickhouse=clickhouse, arrow=arrow, polars=polars, fields=fields)
+    return _nested_types(clickhouse, pa.map_(key.arrow, value.arrow), fields=fields)
 
 
 def _inside(types: Types) -> str:
@@ -331,15 +307,11 @@ class Column:
         """The column's line in PostgreSQL's CREATE TABLE."""
         quoted, types = quote_postgres(self.name), self.types
         check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
-        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{self._default}{check}"
+        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{self.default}{check}"
 
     @property
-    def clickhouse_ddl(self) -> str:
-        """The column's line in ClickHouse's CREATE TABLE."""
-        return f"{quote_clickhouse(self.name)} {self.clickhouse_type}{self._default}"
-
-    @property
-    def _default(self) -> str:
+    def default(self) -> str:
+        """The column's DEFAULT in CREATE TABLE."""
         return " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
 
     @property
@@ -349,18 +321,6 @@ class Column:
         if self.nullable and self.types.clickhouse_nullable:
             name = f"Nullable({name})"
         return f"LowCardinality({name})" if self.low_cardinality else name
-
-    @property
-    def arrow_large(self) -> pa.DataType:
-        """The column's Arrow type, with 64-bit offsets for text and bytes: pandas' layout of text."""
-        arrow = self.types.arrow
-        return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(arrow, arrow)
-
-    @property
-    def arrow_view(self) -> pa.DataType:
-        """The column's Arrow type, with views for text and bytes: Polars' layout."""
-        arrow = self.types.arrow
-        return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
     @property
     def postgres_arrow(self) -> pa.DataType:
@@ -395,7 +355,18 @@ class Column:
     @property
     def pandas_dtype(self) -> str:
         """The column's dtype in pandas 3."""
-        return self.types.pandas_nullable if self.nullable else self.types.pandas
+        kind = self.types.arrow
+        if isinstance(self.types.polars, pl.Enum):
+            return "category"
+        if pa.types.is_timestamp(kind):
+            return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
+        if pa.types.is_duration(kind):
+            return f"timedelta64[{kind.unit}]"
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            return "str" if pa.types.is_string(kind) else "object"
+        plain = str(np.dtype(kind.to_pandas_dtype()))
+        nullable = "boolean" if plain == "bool" else plain.title().replace("Uint", "UInt")
+        return nullable if self.nullable else plain
 
 
 def _part(name: str, types: Types) -> Column:
@@ -416,6 +387,11 @@ def kind_of(types: Types) -> ColumnType:
 
 def _selected(expression: str, quoted: str) -> str:
     return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
+
+
+def _with_texts_as(schema: pa.Schema, text: pa.DataType, binary: pa.DataType) -> pa.Schema:
+    kinds = {pa.string(): text, pa.binary(): binary}
+    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
 type Where = Literal["columns", "nested", "anywhere"]
@@ -475,10 +451,6 @@ class Table:
     def columns_of(self, *types: ColumnType) -> list[str]:
         """Return the names of the columns of these types, in order."""
         return [column.name for column in self.columns if column.type in types]
-
-    def columns_within(self, *types: ColumnType) -> list[str]:
-        """Return the names of the columns of these types, or lists of these types, in order."""
-        return [column.name for column in self.columns if column.innermost.type in types]
 
     @property
     def postgres_name(self) -> str:
@@ -542,7 +514,8 @@ class Table:
 
     def clickhouse_definition(self, engine: str = "MergeTree", settings: str = "", *further: str) -> str:
         """Return CREATE TABLE after the table's name; `further` are definitions of more columns."""
-        lines = ",\n    ".join((*(column.clickhouse_ddl for column in self.columns), *further))
+        columns = (f"{quote_clickhouse(c.name)} {c.clickhouse_type}{c.default}" for c in self.columns)
+        lines = ",\n    ".join((*columns, *further))
         date = self.partition_by_month_of
         partition = f"\nPARTITION BY toYYYYMM({quote_clickhouse(date)})" if date else ""
         order = f"({self.clickhouse_key})" if self.clickhouse_order else "tuple()"
@@ -558,13 +531,13 @@ class Table:
 
     @property
     def arrow_large_schema(self) -> pa.Schema:
-        """`arrow_schema` with 64-bit offsets for text and bytes."""
-        return pa.schema([pa.field(c.name, c.arrow_large, c.nullable) for c in self.columns])
+        """`arrow_schema` with 64-bit offsets for text and bytes: pandas' layout of text."""
+        return _with_texts_as(self.arrow_schema, pa.large_string(), pa.large_binary())
 
     @property
     def arrow_view_schema(self) -> pa.Schema:
-        """`arrow_schema` with text and bytes as views."""
-        return pa.schema([pa.field(c.name, c.arrow_view, c.nullable) for c in self.columns])
+        """`arrow_schema` with text and bytes as views: Polars' layout."""
+        return _with_texts_as(self.arrow_schema, pa.string_view(), pa.binary_view())
 
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:

@@ -32,17 +32,14 @@ MOST_BYTES = (1 << 31) - 1
 """The largest offset in a view, or in an array of plain strings."""
 NOT_ASCII = np.uint64(0x8080808080808080)
 """A mask of the highest bit of each byte, which is set in bytes above 127."""
-EIGHT, SIXTEEN, TWENTY_FOUR, THIRTY_TWO = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
+EIGHT, THIRTY_TWO = np.uint64(8), np.uint64(32)
 SLACK = bytes(INLINE_BYTES + 4)
 """Bytes that must follow the data, because texts are read in whole words and then masked."""
 SHOWN_BYTES = 24
 """The number of bytes of invalid text that an error message shows."""
 
 KEPT_BYTES = np.array(
-    [
-        [(1 << 8 * min(max(length - 8 * word, 0), 8 - 4 * word)) - 1 for word in range(2)]
-        for length in range(INLINE_BYTES + 1)
-    ],
+    [[(1 << 8 * min(length, 8)) - 1, (1 << 8 * max(length - 8, 0)) - 1] for length in range(INLINE_BYTES + 1)],
     np.uint64,
 )
 """Masks, by the length of an inline text, of its bytes in the two words that are read."""

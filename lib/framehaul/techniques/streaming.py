@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
-from framehaul.codecs.binary_form import in_binary_form
+from framehaul.codecs.binary_form import in_binary_form, near_key_order
 from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.codecs.key_order import near_key_order
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import NOT_DECODED, read_blocks
 from framehaul.data.documents import without_documents

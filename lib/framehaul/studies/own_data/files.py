@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from framehaul.api.types import POLARS_DIGITS
-from framehaul.data.unwrapping import undamaged
+from framehaul.data.frames import validated
 from framehaul.errors import FrameError
 from framehaul.studies.own_data.json_lines import table_of_lines
 
@@ -69,7 +69,7 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     if not path.is_file():
         raise FrameError(f"is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     content, notes = _content(path, rows)
-    undamaged(content)
+    content = validated(content)
     if not content.num_rows:
         raise FrameError("holds no rows: there is nothing to measure")
     # A column of NULLs or of runs has many rows and few bytes.

@@ -25,8 +25,7 @@ import pyarrow as pa
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.binary_form import in_binary_form
-from framehaul.codecs.key_order import STRETCH_ROWS, near_key_order
+from framehaul.codecs.binary_form import STRETCH_ROWS, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, quote_postgres, refuse

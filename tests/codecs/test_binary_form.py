@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framehaul.codecs import key_order
-from framehaul.codecs.binary_form import in_binary_form, uuid_bytes
-from framehaul.codecs.key_order import near_key_order, stretched
+from framehaul.codecs import binary_form
+from framehaul.codecs.binary_form import in_binary_form, near_key_order, stretched, uuid_bytes
 from framehaul.codecs.native_blocks import one_piece
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, fixed_types
@@ -49,7 +48,7 @@ def test_rows_are_in_the_order_of_any_key_of_either_server(
         return [row[name].encode() if name == "t" else row[name] for name in table.key]
 
     for numba_waits in (True, False):
-        with mock.patch.object(key_order, "numba_waits", lambda waits=numba_waits: waits):
+        with mock.patch.object(binary_form, "numba_waits", lambda waits=numba_waits: waits):
             laid_out, order = near_key_order(content, table)
         ordered = laid_out.take(pa.array(order))
         assert [*map(by_key, ordered.to_pylist())] == sorted(map(by_key, rows))
@@ -69,7 +68,7 @@ def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int, mo
     table = Table("t", (column, Column("n", ColumnType.INT32)), ("k", "n"))
     content = generator.arrow_table(table, 300, 1)
     for form, waits in itertools.product((content, in_binary_form(content, table)), (True, False)):
-        monkeypatch.setattr(key_order, "numba_waits", lambda waits=waits: waits)
+        monkeypatch.setattr(binary_form, "numba_waits", lambda waits=waits: waits)
         laid_out, order = near_key_order(form, table)
         assert sorted(order) == list(range(300))
     if column.type in (ColumnType.UUID, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6):
@@ -82,7 +81,7 @@ def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int, mo
 def test_rows_that_were_laid_out_anew_are_the_same(
     table: Table, rows: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_order, "STRETCH_ROWS", size)
+    monkeypatch.setattr(binary_form, "STRETCH_ROWS", size)
     whole = generator.arrow_table(table, rows + 20, 1)
     large = [pa.field(f.name, {pa.string(): pa.large_string()}.get(f.type, f.type), f.nullable) for f in whole.schema]
     for content in (whole.slice(7, rows), whole.cast(pa.schema(large)).slice(7, rows)):
@@ -94,8 +93,8 @@ def test_rows_that_were_laid_out_anew_are_the_same(
 
 
 def test_there_are_no_more_stretches_than_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_order, "STRETCH_ROWS", 1)
-    count = key_order.MOST_STRETCHES + 5
+    monkeypatch.setattr(binary_form, "STRETCH_ROWS", 1)
+    count = binary_form.MOST_STRETCHES + 5
     content, order = pa.table({"n": range(count)}), np.arange(count)[::-1].copy()
     laid_out, places = stretched(content, order)
     assert laid_out.take(pa.array(places))["n"].to_pylist() == order.tolist()
