@@ -14,9 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.data import schema
+from framehaul.data.documents import nested_array
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
-from framehaul.data.objects import nested_array
 from framehaul.data.schema import (
     Column,
     ColumnType,
