@@ -168,7 +168,7 @@ TABLES_IN_USE = _study(
     Parameter("times", [0, 10], "rows of a table before an append, as multiples of its rows", reference=[0, 10, 50]),
     Parameter("layouts", "nine_columns random_uuid", "tables to append to; empty: all", smoke="nine_columns",
               reference=""),
-    Parameter("busy_rows", 50_000, "rows of an append while others use the table", least=1, smoke=300,
+    Parameter("busy_rows", 30_000, "rows of an append while others use the table", least=1, smoke=300,
               reference=200_000),
     ROUNDS.at(2, reference=3), SEED,
 )  # fmt: skip
