@@ -19,7 +19,16 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies.tables_in_use.copies import Copies, InPostgres
 from framehaul.studies.tables_in_use.layouts import LAYOUTS, SEED_STEP, TABLES, Case, content
 from framehaul.studies.tables_in_use.others import Request, at_rate, summary
-from framehaul.studies.tables_in_use.study import APPEND, BUSY, TOGETHER, Task, groups, one_pass
+from framehaul.studies.tables_in_use.study import (
+    APPEND,
+    BUSY,
+    BUSY_LAYOUT,
+    IN_ALL_TABLES,
+    TOGETHER,
+    Task,
+    groups,
+    one_pass,
+)
 from framehaul.techniques.registry import DATABASES, Database, named
 
 FASTEST = {"postgres": "polars_pgpq_presorted", "clickhouse": "polars_http_client_native_presorted"}
@@ -75,7 +84,7 @@ def test_rows_that_are_lost_doubled_or_changed_are_found(database: Database, ser
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_others_use_the_table_while_rows_are_appended(database: Database, servers: Servers) -> None:
-    way, case = named(database, "write", BUSY[database][1].split()[-1]), Case(BUSY[database][0], 400, 80)
+    way, case = named(database, "write", BUSY[database][-1]), Case(BUSY_LAYOUT[database], 400, 80)
 
     @wraps(way.function)
     def slow(*given: Any) -> None:
@@ -134,6 +143,7 @@ def test_only_the_fewest_rows_go_into_all_tables_and_keys_do_not_collide() -> No
     few, many, busy = groups("postgres", [10, 1_000_000], [0, 10], [*TABLES], 50)
     assert {task.case.layout for task in few} == {*LAYOUTS["postgres"]}
     assert {task.case for task in many} == {Case("nine_columns", 0, 1_000_000)}
+    assert len({task.technique for task in few if task.case.layout == "random_uuid"}) == IN_ALL_TABLES
     assert "everyday" not in {task.technique.origin for task in many}
     assert {task.case for task in busy} == {Case("one_index", 500, 50)}
     for table in TABLES.values():

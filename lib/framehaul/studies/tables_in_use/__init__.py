@@ -2,6 +2,6 @@
 
 from framehaul.studies.tables_in_use.copies import Copies
 from framehaul.studies.tables_in_use.others import at_rate
-from framehaul.studies.tables_in_use.study import COMPARED, one_pass, run
+from framehaul.studies.tables_in_use.study import one_pass, run
 
-__all__ = ["COMPARED", "Copies", "at_rate", "one_pass", "run"]
+__all__ = ["Copies", "at_rate", "one_pass", "run"]

@@ -23,18 +23,24 @@ from framehaul.studies.tables_in_use.others import WRITTEN_ROWS, summary, use
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
 
-COMPARED: dict[Database, str] = {
-    "postgres": "polars_asyncpg_copy_binary pandas_sqlalchemy_to_sql polars_pgpq_copy_binary polars_pgpq_presorted "
-    "polars_pgpq_presorted_two_connections polars_framehaul_write",
-    "clickhouse": "polars_httpx_parquet pandas_clickhouse_connect_insert_df polars_http_client_arrow_stream "
-    "polars_http_client_native_presorted polars_framehaul_write",
+COMPARED: dict[Database, tuple[str, ...]] = {
+    "postgres": (
+        "polars_asyncpg_copy_binary", "polars_pgpq_copy_binary", "polars_pgpq_presorted",
+        "polars_pgpq_presorted_two_connections", "polars_framehaul_write", "pandas_sqlalchemy_to_sql",
+    ),
+    "clickhouse": (
+        "polars_httpx_parquet", "polars_http_client_arrow_stream", "polars_http_client_native_presorted",
+        "polars_framehaul_write", "pandas_clickhouse_connect_insert_df",
+    ),
+}  # fmt: skip
+IN_ALL_TABLES = 3
+"""The number of appends into all tables: the best published one, one as it is and one presorted."""
+BUSY: dict[Database, tuple[str, ...]] = {
+    "postgres": ("polars_asyncpg_copy_binary", "polars_pgpq_presorted", "polars_pgpq_key_last"),
+    "clickhouse": ("polars_httpx_parquet", "polars_http_client_native_presorted"),
 }
-"""The best published append, an everyday call, one as it is and presorted, the fastest, and framehaul's choice."""
-BUSY: dict[Database, tuple[str, str]] = {
-    "postgres": ("one_index", "polars_asyncpg_copy_binary polars_pgpq_presorted polars_pgpq_key_last"),
-    "clickhouse": ("nine_columns", "polars_httpx_parquet polars_http_client_native_presorted"),
-}
-"""The table that others use, with an index or partitions for their aggregate; appends into it, and a bulk load."""
+BUSY_LAYOUT: dict[Database, str] = {"postgres": "one_index", "clickhouse": "nine_columns"}
+"""Appends, and a bulk load, into a table that others use; it has an index or partitions for their aggregate."""
 MOST_ROWS, BUSY_TIMES, BEFORE_SECONDS = 2_000_000, 10, 0.5
 """The most existing rows; those of the table that others use, as a multiple; the time of others before an append."""
 APPEND, ALONE, TOGETHER = "append", "alone", "together"
@@ -88,21 +94,21 @@ def groups(
 ) -> list[list[Task]]:
     """Return the tasks of each number of rows, and those of the table that others use; a group shares its rounds.
 
-    Only the fewest rows are appended to all tables, and by everyday calls; more rows to the first table.
+    The fewest rows are appended to all tables, more rows to the first table alone and not by everyday calls.
     """
     found, known = [], [name for name in LAYOUTS[database] if name in names]
+    compared, busy = ([named(database, "write", one) for one in by[database]] for by in (COMPARED, BUSY))
     for size in sorted({*appended}):
         few = size == min(appended)
         cases = [Case(name, size * by, size) for name in known[: None if few else 1] for by in sorted({*times})]
-        appends = [named(database, "write", name) for name in COMPARED[database].split()]
-        of_size = [Task(one, case, APPEND) for case in cases for one in appends if few or one.origin != "everyday"]
-        found.append([one for one in of_size if one.case.existing_rows <= MOST_ROWS])
-    layout, busy = BUSY[database]
-    case, appends = (
-        Case(layout, busy_rows * BUSY_TIMES, busy_rows),
-        [named(database, "write", one) for one in busy.split()],
-    )
-    return [*found, [Task(one, case, part) for one in appends for part in (ALONE, TOGETHER)]]
+        found.append([
+            Task(one, case, APPEND)
+            for case in cases
+            for one in compared[: None if case.layout == known[0] else IN_ALL_TABLES]
+            if case.existing_rows <= MOST_ROWS and (few or one.origin != "everyday")
+        ])  # fmt: skip
+    case = Case(BUSY_LAYOUT[database], busy_rows * BUSY_TIMES, busy_rows)
+    return [*found, [Task(one, case, part) for one in busy for part in (ALONE, TOGETHER)]]
 
 
 @recording.study(TABLES_IN_USE.notebook, Row)
