@@ -15,8 +15,9 @@ import ssl
 import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,15 +111,17 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     yield b"0\r\n\r\n"
 
 
-class TrackedResponse(http.client.HTTPResponse):
-    """A response that records whether it was closed before its end."""
+class OwnedResponse(http.client.HTTPResponse):
+    """A response that closes its connection if it is closed before its end, which would precede the next response."""
 
-    cut_off = False
+    connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
-        """Close the response, and record whether it was cut off."""
-        self.cut_off = self.cut_off or getattr(self, "fp", None) is not None
+        """Close the response, and the connection if there is more to read."""
+        cut_off = getattr(self, "fp", None) is not None
         super().close()
+        if cut_off and self.connection:
+            self.connection.close()
 
 
 def has_ended(connection: http.client.HTTPConnection) -> bool:
@@ -139,7 +142,6 @@ class HttpConnection:
     connection: http.client.HTTPConnection
     database: str
     headers: dict[str, str]
-    _last: http.client.HTTPResponse | None = field(default=None, init=False, compare=False, repr=False)
 
     def post(
         self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] | None = None
@@ -156,7 +158,7 @@ class HttpConnection:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if getattr(self._last, "cut_off", False) or has_ended(self.connection):
+        if has_ended(self.connection):
             self.connection.close()
         try:
             # A server that rejects a body closes the connection during sending; its response has the reason.
@@ -166,7 +168,8 @@ class HttpConnection:
         except BaseException:
             self.connection.close()
             raise
-        self._last = response
+        assert isinstance(response, OwnedResponse)
+        response.connection = self.connection
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
@@ -184,13 +187,11 @@ async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connecti
         connection.terminate() if connection.is_closed() else await connection.close(timeout=30)
 
 
-@contextmanager
-def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+def open_psycopg(server: PostgresServer) -> psycopg.Connection[Any]:
     """Open a psycopg connection in autocommit, so that a technique's last statement is its commit."""
     import psycopg
 
-    with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
-        yield connection
+    return psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30)
 
 
 @contextmanager
@@ -205,13 +206,11 @@ def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[An
         yield connection
 
 
-@contextmanager
-def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
+def open_adbc(server: PostgresServer) -> adbc_driver_postgresql.dbapi.Connection:
     """Open an ADBC connection, which begins a transaction with its first statement."""
     import adbc_driver_postgresql.dbapi
 
-    with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
-        yield connection
+    return adbc_driver_postgresql.dbapi.connect(server.dsn())
 
 
 @contextmanager
@@ -267,12 +266,9 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
     import duckdb_extension_postgres_scanner
 
-    extension = next(
-        Path(path) / "extensions" / f"v{duckdb.__version__}" / "postgres_scanner.duckdb_extension"
-        for path in duckdb_extension_postgres_scanner.__path__
-    )
+    extensions = f"{duckdb_extension_postgres_scanner.__path__[0]}/extensions/v{duckdb.__version__}"
     with connected_duckdb() as connection:
-        connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
+        connection.execute(f"LOAD {quote_postgres_text(f'{extensions}/postgres_scanner.duckdb_extension')}")
         # DuckDB expects UTF-8 but does not request it. It opens sessions when it needs them, so the address sets it.
         server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
         connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
@@ -325,27 +321,19 @@ def _sqlalchemy(url: str | sqlalchemy.URL, **options: Any) -> sqlalchemy.Connect
     return sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, **options).connect()
 
 
-def open_sqlalchemy(server: PostgresServer) -> sqlalchemy.Connection:
-    """Open a SQLAlchemy connection over psycopg."""
-    import psycopg
-
-    return _sqlalchemy("postgresql+psycopg://", creator=partial(psycopg.connect, server.dsn()))
+def open_sqlalchemy(server: PostgresServer, driver: str = "psycopg") -> sqlalchemy.Connection:
+    """Open a SQLAlchemy connection over psycopg or psycopg2, which takes the address as it is."""
+    return _sqlalchemy(f"postgresql+{driver}://", creator=partial(import_module(driver).connect, server.dsn()))
 
 
-def open_sqlalchemy_psycopg2(server: PostgresServer) -> sqlalchemy.Connection:
-    """Open a SQLAlchemy connection over psycopg2."""
-    import psycopg2
-
-    return _sqlalchemy("postgresql+psycopg2://", creator=partial(psycopg2.connect, server.dsn()))
+open_sqlalchemy_psycopg2 = partial(open_sqlalchemy, driver="psycopg2")
 
 
-@contextmanager
-def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connection]:
+def open_psycopg2(server: PostgresServer) -> contextlib.closing[psycopg2.extensions.connection]:
     """Open a psycopg2 connection, which begins a transaction with its first statement."""
     import psycopg2
 
-    with contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30)) as connection:
-        yield connection
+    return contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30))
 
 
 def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
@@ -360,15 +348,13 @@ def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False)
     import clickhouse_driver
 
     trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    settings = {"use_numpy": use_numpy}
-    with clickhouse_driver.Client(**_login(server, server.native_port), settings=settings, ca_certs=trusted) as client:
+    options = _login(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": trusted}
+    with clickhouse_driver.Client(**options) as client:
         client.execute("SELECT 1")
         yield client
 
 
-def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
-    """Open a clickhouse-driver client that returns numpy arrays."""
-    return open_clickhouse_driver(server, use_numpy=True)
+open_clickhouse_driver_numpy = partial(open_clickhouse_driver, use_numpy=True)
 
 
 def _sqlalchemy_clickhouse(
@@ -448,26 +434,22 @@ def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """Open a connection of `http.client`."""
     kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
-        plain.response_class = TrackedResponse
+        plain.response_class = OwnedResponse
         connection = HttpConnection(plain, server.database, _headers(server))
         connection.post("SELECT 1").read()
         yield connection
 
 
-@contextmanager
-def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> Iterator[ConnectClient]:
+def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> ConnectClient:
     """Open a clickhouse-connect client without compression, its fastest setting on loopback."""
     import clickhouse_connect
 
-    with clickhouse_connect.get_client(
-        **_login(server, server.http_port), compress=False, native_codec=native_codec, dedicated_pool=True
-    ) as client:
-        yield client
+    options = {"compress": False, "native_codec": native_codec, "dedicated_pool": True}
+    return clickhouse_connect.get_client(**(_login(server, server.http_port) | options))
 
 
-def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ConnectClient]:
-    """Open a clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
-    return open_clickhouse_connect(server, "rust_strict")
+open_clickhouse_connect_rust = partial(open_clickhouse_connect, native_codec="rust_strict")
+"""Open a client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from framehaul.techniques.contract import APPEND, Contract
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+type DataFrame = pl.DataFrame | pd.DataFrame
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
@@ -93,11 +99,10 @@ def frame_and_driver(name: str) -> tuple[Frame, str]:
 
 
 def technique[F: Callable[..., Any]](
-    *,
     family: str,
     label: str,
+    *,
     client: str | None = None,
-    connections: int = 1,
     contract: Contract | None = None,
     requires: tuple[Requirement, ...] = (),
     engine: str = "",
@@ -105,8 +110,8 @@ def technique[F: Callable[..., Any]](
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A write without a contract appends. Raises ValueError for an unknown family, a name that is already registered, or
-    a name that does not have the form `frame_driver_method`.
+    A client that is a pair has two connections, and a write without a contract appends. Raises ValueError for an
+    unknown family, a name that is already registered, or a name that does not have the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
@@ -124,10 +129,22 @@ def technique[F: Callable[..., Any]](
         if terms and terms.kind == "bulk_load":
             needs = (*needs, "empty_table")
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
+        connections = 2 if opened.endswith("_pair") else 1
         _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
         return function
 
     return register
+
+
+def also_from_pandas[F: Callable[..., Any]](function: F) -> F:
+    """Register a write from Polars, whose code takes either frame, for pandas as well; return it by its other name."""
+    one = next(one for one in _TECHNIQUES.values() if one.function is function)
+    code: Any = function
+    twin: Any = FunctionType(code.__code__, code.__globals__, one.name.replace("polars_", "pandas_"))
+    twin.__annotations__ = function.__annotations__
+    copy = replace(one, function=twin, frame="pandas", label=one.label.replace("Polars", "Pandas"))
+    _TECHNIQUES[copy.key] = copy
+    return cast("F", twin)
 
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
@@ -141,18 +158,12 @@ MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_re
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
-    places = {origin: f"framehaul.techniques.{origin}" for origin in get_args(Registered)}
-    places["framehaul"] = "framehaul.api.framehaul"
-    modules = [f"{place}.{name}" for name in MODULES for place in places.values()]
+    places = ["api.framehaul" if origin == "framehaul" else f"techniques.{origin}" for origin in get_args(Registered)]
+    modules = [f"framehaul.{place}.{name}" for name in MODULES for place in places]
     for module in modules:
         importlib.import_module(module)
-    chosen = [
-        one
-        for one in _TECHNIQUES.values()
-        if one.function.__module__ in modules
-        and database in (None, one.database)
-        and direction in (None, one.direction)
-    ]
+    chosen = [one for one in _TECHNIQUES.values() if one.function.__module__ in modules]
+    chosen = [one for one in chosen if database in (None, one.database) and direction in (None, one.direction)]
     return sorted(chosen, key=lambda one: modules.index(one.function.__module__))
 
 

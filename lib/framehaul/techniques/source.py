@@ -31,9 +31,9 @@ def _known() -> dict[tuple[str, str, str], Technique]:
 
 
 def _function(technique: Technique) -> str:
-    """Return a function as in its file, without the decorator that registers it."""
+    """Return a function as in its file, under the technique's name and without the decorator that registers it."""
     text = inspect.getsource(technique.function).strip()
-    return re.sub(r"\A.*?^(?=(async )?def )", "", text, count=1, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"\A.*?^((async )?def )\w+", rf"\1{technique.name}", text, count=1, flags=re.MULTILINE | re.DOTALL)
 
 
 def _call(technique: Technique) -> str:

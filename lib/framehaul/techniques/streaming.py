@@ -63,26 +63,25 @@ def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: D
     Raises ValueError for a batch with other columns, with values that do not fit, with text that is not UTF-8, or that
     `prepare` rejects. The message has the first row of the batch. Later batches are checked when they are reached.
     """
-    rows = 0
 
-    def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        nonlocal rows
-        try:
-            given = without_extensions(validated(pa.Table.from_batches([in_table_order(batch, table)])))
-            content = given.cast(table.arrow_schema)
-            for column in table.columns:
-                came, kept = (of.column(column.name) for of in (given, content))
-                if column.type in (*ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
-                    check_kept(*(in_polars(values, column.name) for values in (came, kept)))
-                check_forms(kept, column)
-            content = prepare(content, table, database)
-        except ValueError as error:
-            raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
-        rows += batch.num_rows
-        return list[pa.RecordBatch](content.to_batches())
+    def conforming() -> Iterator[pa.RecordBatch]:
+        first_row = 0
+        for batch in batches:
+            try:
+                given = without_extensions(validated(pa.Table.from_batches([in_table_order(batch, table)])))
+                content = given.cast(table.arrow_schema)
+                for column in table.columns:
+                    came, kept = (of.column(column.name) for of in (given, content))
+                    if column.type in (*ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
+                        check_kept(*(in_polars(values, column.name) for values in (came, kept)))
+                    check_forms(kept, column)
+                yield from prepare(content, table, database).to_batches()
+            except ValueError as error:
+                raise ValueError(f"{error} (in the batch that begins with row {first_row:,})") from error
+            first_row += batch.num_rows
 
-    conforming = map(conform, batches)
-    return chain.from_iterable(chain(list(islice(conforming, 1)), conforming))
+    checked = conforming()
+    return chain(list(islice(checked, 1)), checked)
 
 
 def without_extensions(content: pa.Table) -> pa.Table:
@@ -132,9 +131,7 @@ def copy_batches(
     schema = in_binary_form(in_microseconds(table.arrow_schema.empty_table(), table), table).schema
     contents = (in_binary_form(content, table) for content in gathered(conforming, together))
     ordered = (picked(*near_key_order(content, table)) if table.key else content.to_batches() for content in contents)
-    with connection.transaction():
-        connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, schema, chain.from_iterable(ordered))
+    postgres_write.copy_binary(connection, table, schema, chain.from_iterable(ordered))
 
 
 def insert_batches(
@@ -197,21 +194,16 @@ def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.Rec
 
     Ending early closes the connection; its next query opens another connection.
     """
-    try:
-        if table.columns_of(*NOT_DECODED):
-            query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-            with connection.post(query, settings=clickhouse_read.ARROW) as response:
-                for batch in pa.ipc.open_stream(response):
-                    yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
-                response.read()
-        else:
-            query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-            settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
-            with connection.post(query, settings=settings) as response:
-                yield from read_blocks(response, table, table.arrow_large_schema)
-    except BaseException:
-        connection.connection.close()  # the rest of this response would be read as the next response
-        raise
+    if table.columns_of(*NOT_DECODED):
+        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        with connection.post(query, settings=clickhouse_read.ARROW) as response:
+            for batch in pa.ipc.open_stream(response):
+                yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
+            response.read()
+    else:
+        query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+        with connection.post(query, settings=clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS) as response:
+            yield from read_blocks(response, table, table.arrow_large_schema)
 
 
 def read_batches(file: Path) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
 
 
-@technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
+@technique("server", "baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
     """Insert rows in the order of the frame, and update the primary key with each row."""
     rows = f"SELECT {table.postgres_columns} FROM {source.postgres_name}"
@@ -18,8 +18,8 @@ def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table
 
 
 @technique(
-    family="server",
-    label="baseline: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)",
+    "server",
+    "baseline: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)",
     requires=("key",),
 )
 def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:

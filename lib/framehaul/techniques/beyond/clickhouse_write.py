@@ -25,7 +25,7 @@ from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, re
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
@@ -65,19 +65,13 @@ def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **
     connection.post(query, body=arrow_stream(content), settings=ARROW | own_token() | settings).read()
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
-def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send the Arrow of Polars, which takes little encoding and little parsing."""
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, streamed, from Polars")
+def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
+    """Send Arrow, which is how Polars and pandas 3 hold text: it takes little encoding and little parsing."""
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Pandas")
-def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """Send Arrow, which is how pandas 3 holds text."""
-    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
-
-
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
 def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server sorts and writes two blocks at a time, of 262,144 rows instead of about a million by default."""
     # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
@@ -85,34 +79,13 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
-def insert_halves(connections: HttpPair, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Insert one half of the rows over each connection, both at the same time."""
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars", client="http_client_pair")
+def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: DataFrame) -> None:
+    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     content = prepare(frame, table, "clickhouse")
     middle = content.num_rows // 2
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(insert_arrow, connections, (table, table), (content.slice(0, middle), content.slice(middle))))
-
-
-@technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream, two connections, from Polars",
-    client="http_client_pair",
-    connections=2,
-)
-def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pl.DataFrame) -> None:
-    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
-    insert_halves(connections, table, frame)
-
-
-@technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream, two connections, from Pandas",
-    client="http_client_pair",
-    connections=2,
-)
-def pandas_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pd.DataFrame) -> None:
-    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
-    insert_halves(connections, table, frame)
 
 
 @contextmanager
@@ -140,8 +113,8 @@ def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
 
 
 @technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
+    "arrow",
+    "http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
     contract=REPLACED,
 )
 def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
@@ -152,9 +125,7 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
 
 
 @technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars",
-    contract=IDEMPOTENT,
+    "arrow", "http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars", contract=IDEMPOTENT
 )
 def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert rows so that a retry is safe: the server drops blocks that it has under the same token.
@@ -178,25 +149,25 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
     connection.post(query, body=buffer.getvalue(), settings=PARQUET | own_token()).read()
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
 def polars_http_client_parquet_zstd(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
     insert_parquet(connection, table, frame)
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, lz4, from Polars")
 def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet in a codec that takes less CPU time on both sides, and more bytes."""
     insert_parquet(connection, table, frame, compression="lz4")
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, uncompressed, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, uncompressed, from Polars")
 def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet with its encodings and no codec."""
     insert_parquet(connection, table, frame, compression="uncompressed")
 
 
-@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
+@technique("arrow", "ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
 def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
     """ClickHouse's ADBC driver sends an Arrow stream, batch by batch, compressed with LZ4."""
     batches = prepare(frame, table, "clickhouse").to_reader(BATCH_ROWS)
@@ -204,7 +175,7 @@ def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: 
         cursor.adbc_ingest(table.name, batches, mode="append")
 
 
-@technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
+@technique("arrow", "clickhouse-connect insert_arrow from Polars Arrow")
 def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
     client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=ARROW)
@@ -226,18 +197,14 @@ def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE | own_token())
 
 
-@technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
+@technique("http_native", "clickhouse-connect insert_df from Pandas")
 def pandas_clickhouse_connect_insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Python and Cython."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     insert_df(client, table, frame)
 
 
-@technique(
-    family="http_native",
-    label="clickhouse-connect insert_df, Rust codec, from Pandas",
-    client="clickhouse_connect_rust",
-)
+@technique("http_native", "clickhouse-connect insert_df, Rust codec, from Pandas", client="clickhouse_connect_rust")
 def pandas_clickhouse_connect_insert_df_rust(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
@@ -255,28 +222,21 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
 
 
 @technique(
-    family="http_native",
-    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Polars",
-    requires=("key",),
+    "http_native", "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars", requires=("key",)
 )
-def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
 
 
-@technique(
-    family="http_native",
-    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Pandas",
-    requires=("key",),
-)
-def pandas_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
-    insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
-
-
-@technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
+@technique("engine", "chDB INSERT INTO remote() from Polars Arrow")
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB reads it by its name
     rows = f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"
     remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")
+
+
+pandas_http_client_arrow_stream = also_from_pandas(polars_http_client_arrow_stream)
+pandas_http_client_arrow_two_connections = also_from_pandas(polars_http_client_arrow_two_connections)
+pandas_http_client_native_presorted = also_from_pandas(polars_http_client_native_presorted)

@@ -76,13 +76,13 @@ def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
     return without_documents(fetch_arrow(connection, query), table)
 
 
-@technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
+@technique("arrow", "ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """Read Arrow without a Python object per value; UUIDs become text on the server."""
     return to_polars(fetch_table(connection, table), table)
 
 
-@technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
+@technique("arrow", "ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """Read Arrow with Python objects for dates only; text stays Arrow inside pandas 3."""
     return to_pandas(fetch_table(connection, table), table)
@@ -103,13 +103,13 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, schema
     return decoder.finish()
 
 
-@technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
+@technique("copy_binary", "asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg returns bytes, and compiled loops decode them into Arrow: the least work per value."""
     return to_polars(await copy_decoded(connection, table), table, valid=True)
 
 
-@technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
+@technique("copy_binary", "asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(await copy_decoded(connection, table, table.arrow_large_schema), table, valid=True)
@@ -118,7 +118,7 @@ async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 def from_sockets[F: Callable[..., Any]](label: str, connections: int = 1) -> Callable[[F], F]:
     """Register a technique that reads binary COPY from the socket of each psycopg connection."""
     client = "psycopg_plain" if connections == 1 else "psycopg_plain_pair"
-    return technique(family="copy_binary", label=label, client=client, connections=connections)
+    return technique("copy_binary", label, client=client)
 
 
 def copy_from_wire(
@@ -174,14 +174,14 @@ def pandas_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table:
 
 # ConnectorX takes an address only. Its driver requests UTF-8 whatever the role has set, and receives all values in
 # binary: https://github.com/sfackler/rust-postgres/blob/master/tokio-postgres/src/connect_raw.rs
-@technique(family="arrow", label="ConnectorX -> Polars dataframe")
+@technique("arrow", "ConnectorX -> Polars dataframe")
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
     """ConnectorX reads binary COPY and decodes it in Rust; every call opens a connection."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_polars(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
-@technique(family="arrow", label="ConnectorX -> Pandas dataframe")
+@technique("arrow", "ConnectorX -> Pandas dataframe")
 def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     """ConnectorX returns Arrow, because its pandas output makes a Python object of every text."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
@@ -206,7 +206,7 @@ def copy_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
     return buffer
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
 def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """Read text as the published technique does, with a type given for every column: nothing is inferred."""
     text = copy_text(connection, table)
@@ -215,7 +215,7 @@ def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     return pl.read_csv(text, separator="\t", has_header=False, schema=table.polars_schema)
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
 def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Arrow's CSV reader parses on all cores, and its text becomes pandas' without a copy."""
     text = copy_text(connection, table)
@@ -238,7 +238,7 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
 NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 
-@technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
+@technique("engine", "DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     # https://duckdb.org/docs/stable/core_extensions/postgres

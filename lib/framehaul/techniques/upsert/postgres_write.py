@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, Table, quote_postgres, refuse
 from framehaul.errors import UnavailableError
@@ -119,16 +119,6 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
         connection.execute(insert_staged(table, staging))
 
 
-class Partition(NamedTuple):
-    """A partition: its quoted names, the condition of its rows, and its FOR VALUES; a whole table has no bound."""
-
-    name: str
-    """The name, with its schema for a partition."""
-    short_name: str
-    condition: str = "true"
-    bound: str = ""
-
-
 @upsert("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
 def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the table with its indexes, without a dead row; readers wait for the commit at the end.
@@ -139,7 +129,7 @@ def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.
     """
     name = table.postgres_name
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        new = rebuilt(connection, table, staging, Partition(name, name))
+        new = rebuilt(connection, table, staging, name)
         connection.execute(f"DROP TABLE {name}".encode())
         connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
 
@@ -169,21 +159,23 @@ FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.
 """The schema and comment of a table, quoted, and its properties in NOT_COPIED."""
 
 
-def rebuilt(connection: Connection[Any], table: Table, staging: str, old: Partition) -> str:
-    """Create a copy of a table or partition with the staged rows in place of rows with their keys; return its name.
+def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
+    """Create a copy of the table or a partition with the staged rows in place of rows with their keys; return its name.
 
-    Raises ValueError for what the copy would lack; it is checked here because the lock keeps others from adding it.
+    Only staged rows with the condition belong to it. Raises ValueError for what the copy would lack; it is checked here
+    because the lock keeps others from adding it.
     """
-    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (bool(old.bound), old.name)).fetchall()
+    is_partition = old != table.postgres_name
+    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
     if lost:
-        what = f"partition {old.name}" if old.bound else f"table {table.name}"
+        what = f"partition {old}" if is_partition else f"table {table.name}"
         raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
     new, columns = f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
     missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
     for statement in (
-        f"CREATE TABLE {new} (LIKE {old.name} INCLUDING ALL)",
-        f"INSERT INTO {new} SELECT target.* FROM {old.name} AS target WHERE NOT EXISTS ({missing})",
-        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {old.condition}",
+        f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
+        f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})",
+        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {condition}",
         f"COMMENT ON TABLE {new} IS {comment}",  # which LIKE does not copy
     ):
         connection.execute(statement.encode())
@@ -196,6 +188,7 @@ SELECT concat_ws('.', quote_ident(nspname), quote_ident(relname)), quote_ident(r
 FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid JOIN pg_namespace AS space ON space.oid = relnamespace
 WHERE inhparent = to_regclass(%s) AND relispartition ORDER BY child.oid
 """
+"""Partitions: their names with and without the schema, quoted, the condition of their rows, and their FOR VALUES."""
 PARTITION_KEY = """
 SELECT array_agg(attname::text) FROM pg_partitioned_table
 CROSS JOIN unnest(partattrs::int2[]) AS number LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = number
@@ -204,28 +197,23 @@ WHERE partrelid = to_regclass(%s)
 """The columns of the partition key, with NULL for an expression."""
 
 
-def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
-    """Return the partitions that the staged rows belong to.
+def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[tuple[str, ...]]:
+    """Return the partitions, as in `PARTITIONS`, that the staged rows belong to.
 
-    Raises UnavailableError for a table without partitions, ValueError for a row that belongs to none, and for a key
-    that another partition has: both rows would stay.
+    Raises UnavailableError for a table without partitions, and ValueError for a row that belongs to none and for a
+    partition key with other columns than the key: then rows of one key could be in two partitions, and both would stay.
     """
-    every = [Partition(*row) for row in connection.execute(PARTITIONS, (table.postgres_name,))]
+    every = connection.execute(PARTITIONS, (table.postgres_name,)).fetchall()
     if not every:
         raise UnavailableError(f"table {table.name} has no partitions: make it PARTITION BY, or use ON CONFLICT")
-    counts = ", ".join(f"count(*) FILTER (WHERE {one.condition})" for one in every)
+    ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
+    if not set(by) <= set(table.key):
+        raise ValueError(f"rows of one key may be in two partitions of {table.name}: use DELETE and INSERT")
+    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for _, _, condition, _ in every)
     (counted,) = connection.execute(f"SELECT {counts} FROM {staging}".encode()).fetchall()
     if sum(counted) != rows:
         raise ValueError(f"{rows - sum(counted):,} rows belong to no partition of {table.name}: make one before")
-    filled = [one for one, count in zip(every, counted, strict=True) if count]
-    ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
-    elsewhere = [] if set(by) <= set(table.key) else [one for one in every if one not in filled]
-    for other in elsewhere:
-        twice = f"SELECT count(*) FROM {other.name} AS target JOIN {staging} AS source ON {same_key(table)}"
-        ((count,),) = connection.execute(twice.encode()).fetchall()
-        if count:
-            raise ValueError(f"{count:,} rows of these keys are in other partitions of {table.name}: DELETE and INSERT")
-    return filled
+    return [partition for partition, count in zip(every, counted, strict=True) if count]
 
 
 @upsert(
@@ -243,16 +231,16 @@ def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame:
     parent = table.postgres_name
     swaps: list[str] = []
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        for part in partitions_of(connection, table, staging, len(frame)):
-            new = rebuilt(connection, table, staging, part)
+        for old, short_name, condition, bound in partitions_of(connection, table, staging, len(frame)):
+            new = rebuilt(connection, table, staging, old, condition)
             # With a proven CHECK, ATTACH does not scan the rows while readers wait.
-            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.condition})".encode())
+            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({condition})".encode())
             swaps += [
-                f"ALTER TABLE {parent} DETACH PARTITION {part.name}",
-                f"DROP TABLE {part.name}",
-                f"ALTER TABLE {new} RENAME TO {part.short_name}",
-                f"ALTER TABLE {parent} ATTACH PARTITION {part.name} {part.bound}",
-                f"ALTER TABLE {part.name} DROP CONSTRAINT framehaul_holds",
+                f"ALTER TABLE {parent} DETACH PARTITION {old}",
+                f"DROP TABLE {old}",
+                f"ALTER TABLE {new} RENAME TO {short_name}",
+                f"ALTER TABLE {parent} ATTACH PARTITION {old} {bound}",
+                f"ALTER TABLE {old} DROP CONSTRAINT framehaul_holds",
             ]
         for statement in swaps:
             connection.execute(statement.encode())
