@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import inspect
 import secrets
 import selectors
@@ -17,6 +16,7 @@ from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator,
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from http.client import OK, HTTPConnection, HTTPResponse, HTTPSConnection
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -32,17 +32,16 @@ from framehaul.servers.address import TIMEOUT_SECONDS
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import adbc_driver_postgresql.dbapi
-    import asyncpg
     import chdb
-    import clickhouse_driver
     import duckdb
     import httpx
-    import ibis
     import psycopg
-    import psycopg2.extensions
     import sqlalchemy
-    from asynch.proto.connection import Connection as AsynchConnection
     from clickhouse_connect.driver.client import Client as ConnectClient
+
+type Settings = Mapping[str, str | int]
+"""Settings of ClickHouse by name."""
+type Body = bytes | Iterator[Buffer]
 
 # The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
@@ -111,10 +110,10 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     yield b"0\r\n\r\n"
 
 
-class OwnedResponse(http.client.HTTPResponse):
+class OwnedResponse(HTTPResponse):
     """A response that closes its connection if it is closed before its end, which would precede the next response."""
 
-    connection: http.client.HTTPConnection | None = None
+    connection: HTTPConnection | None = None
 
     def close(self) -> None:
         """Close the response, and the connection if there is more to read."""
@@ -124,7 +123,7 @@ class OwnedResponse(http.client.HTTPResponse):
             self.connection.close()
 
 
-def has_ended(connection: http.client.HTTPConnection) -> bool:
+def has_ended(connection: HTTPConnection) -> bool:
     """Return whether the server has closed an idle connection, from which only its end can be received."""
     # ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
     # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
@@ -139,13 +138,11 @@ def has_ended(connection: http.client.HTTPConnection) -> bool:
 class HttpConnection:
     """ClickHouse's HTTP interface over one persistent connection of the standard library's `http.client`."""
 
-    connection: http.client.HTTPConnection
+    connection: HTTPConnection
     database: str
     headers: dict[str, str]
 
-    def post(
-        self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] | None = None
-    ) -> http.client.HTTPResponse:
+    def post(self, query: str, *, body: Body = b"", settings: Settings | None = None) -> HTTPResponse:
         """Run `query` with `body` as its data; the parts of an iterator are sent as chunks.
 
         A query opens another connection when the last response was not read to its end, a body was sent in part, or
@@ -170,13 +167,13 @@ class HttpConnection:
             raise
         assert isinstance(response, OwnedResponse)
         response.connection = self.connection
-        if response.status != http.client.OK:
+        if response.status != OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
 
 
 @asynccontextmanager
-async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
+async def open_asyncpg(server: PostgresServer) -> AsyncIterator[Any]:
     """Open an asyncpg connection, which is in autocommit outside a transaction."""
     import asyncpg
 
@@ -240,7 +237,7 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
         yield connection
 
 
-def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
+def adbc_settings(settings: Settings) -> dict[str, str]:
     """Return settings of ClickHouse as options of an ADBC statement."""
     return {f"clickhouse.setting.{name}": str(value) for name, value in settings.items()}
 
@@ -329,7 +326,7 @@ def open_sqlalchemy(server: PostgresServer, driver: str = "psycopg") -> sqlalche
 open_sqlalchemy_psycopg2 = partial(open_sqlalchemy, driver="psycopg2")
 
 
-def open_psycopg2(server: PostgresServer) -> contextlib.closing[psycopg2.extensions.connection]:
+def open_psycopg2(server: PostgresServer) -> contextlib.closing[Any]:
     """Open a psycopg2 connection, which begins a transaction with its first statement."""
     import psycopg2
 
@@ -343,7 +340,7 @@ def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[clickhouse_driver.Client]:
+def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[Any]:
     """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
@@ -357,9 +354,7 @@ def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False)
 open_clickhouse_driver_numpy = partial(open_clickhouse_driver, use_numpy=True)
 
 
-def _sqlalchemy_clickhouse(
-    dialect: str, server: ClickHouseServer, port: int, options: Mapping[str, str]
-) -> sqlalchemy.Connection:
+def _sqlalchemy_clickhouse(dialect: str, server: ClickHouseServer, port: int, options: Any) -> sqlalchemy.Connection:
     """Return a SQLAlchemy connection by a dialect of ClickHouse, connected before the clock starts."""
     import sqlalchemy
 
@@ -407,7 +402,7 @@ def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> sqlalchemy.C
 
 
 @asynccontextmanager
-async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
+async def open_asynch(server: ClickHouseServer) -> AsyncIterator[Any]:
     """Open an asynch connection over the native protocol."""
     from asynch.proto.connection import Connection as AsynchConnection
 
@@ -432,7 +427,7 @@ def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint
 @contextmanager
 def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """Open a connection of `http.client`."""
-    kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
+    kind = HTTPSConnection if server.secure else HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
         plain.response_class = OwnedResponse
         connection = HttpConnection(plain, server.database, _headers(server))
@@ -466,7 +461,7 @@ class ChdbRemote:
         arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
         return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
 
-    def settings(self, chosen: Mapping[str, str | int]) -> str:
+    def settings(self, chosen: Settings) -> str:
         """Return a SETTINGS clause, which applies to engine and server, with LZ4 between them."""
         compressed = {**chosen, "network_compression_method": "LZ4"}
         return "SETTINGS " + ", ".join(f"{name} = {value!r}" for name, value in compressed.items())
@@ -488,7 +483,7 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 
 @contextmanager
-def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.BaseBackend]:
+def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[Any]:
     """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
         import ibis
@@ -501,17 +496,17 @@ def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.Base
         yield backend.from_connection(client)
 
 
-def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[ibis.BaseBackend]:
+def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[Any]:
     """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
     return _ibis("postgres", open_psycopg(server))
 
 
-def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[ibis.BaseBackend]:
+def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[Any]:
     """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
     return _ibis("clickhouse", open_clickhouse_connect(server))
 
 
-def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:
+def table_by_ibis(backend: Any, table: Table) -> Any:
     """Return a table with UUIDs as text, because Ibis cannot convert the drivers' UUIDs to Arrow."""
     stored = backend.table(table.name)
     return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
@@ -538,12 +533,11 @@ async def awaited(returned: Any) -> Any:
 @asynccontextmanager
 async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     """Enter a context manager of either kind as an asynchronous one."""
-    if isinstance(block, AbstractAsyncContextManager):
-        async with block as value:
-            yield value
-    else:
-        with block as value:
-            yield value
+    async with contextlib.AsyncExitStack() as stack:
+        if isinstance(block, AbstractAsyncContextManager):
+            yield await stack.enter_async_context(block)
+        else:
+            yield stack.enter_context(block)
 
 
 @asynccontextmanager

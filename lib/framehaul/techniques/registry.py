@@ -46,6 +46,7 @@ REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
     "adbc_clickhouse": ("adbc_clickhouse",),
 }
+REQUIREMENTS_OF_KINDS: dict[str | None, tuple[Requirement, ...]] = {"bulk_load": ("empty_table",), "upsert": ("key",)}
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
@@ -101,9 +102,9 @@ def frame_and_driver(name: str) -> tuple[Frame, str]:
 def technique[F: Callable[..., Any]](
     family: str,
     label: str,
+    contract: Contract | None = None,
     *,
     client: str | None = None,
-    contract: Contract | None = None,
     requires: tuple[Requirement, ...] = (),
     engine: str = "",
     final: bool = False,
@@ -125,9 +126,8 @@ def technique[F: Callable[..., Any]](
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver)
         terms = (contract or APPEND[database]) if direction == "write" else None
-        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(opened, ()))
-        if terms and terms.kind == "bulk_load":
-            needs = (*needs, "empty_table")
+        of_kind = REQUIREMENTS_OF_KINDS.get(terms.kind, ()) if terms else ()
+        needs = *requires, *REQUIREMENTS_OF_CLIENTS.get(opened, ()), *of_kind
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
         connections = 2 if opened.endswith("_pair") else 1
         _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, quote_clickhouse, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, Settings, adbc_settings
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
 
 
 def select_arrow(
-    connection: HttpConnection, table: Table, settings: dict[str, str | int], *, preallocated: bool = False
+    connection: HttpConnection, table: Table, settings: Settings, *, preallocated: bool = False
 ) -> pa.Table:
     """Return the table's rows as the Arrow stream that the server sends with these settings."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"

@@ -143,8 +143,8 @@ def polars_pgpq_presorted(connection: Connection[Any], table: Table, frame: Data
 @technique(
     "copy_binary",
     "pgpq COPY, presorted by key, two connections (two transactions), from Polars",
+    HALVES,
     client="psycopg_pair",
-    contract=HALVES,
     requires=("key",),
 )
 def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table, frame: pl.DataFrame) -> None:
@@ -168,12 +168,7 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """Name of a table's primary key, whether it has these columns and no other property, and its definition."""
 
 
-@technique(
-    "copy_binary",
-    "pgpq COPY, then the primary key, in one transaction, from Polars",
-    contract=LOCKED,
-    requires=("key",),
-)
+@technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, requires=("key",))
 def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     schema, batches = in_slices(frame, table)
@@ -191,7 +186,7 @@ def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataF
         cursor.execute(f"{alter} ADD CONSTRAINT {key} PRIMARY KEY ({table.postgres_key})".encode())
 
 
-@technique("copy_binary", "pgpq COPY with FREEZE into an empty table, in one transaction, from Polars", contract=LOCKED)
+@technique("copy_binary", "pgpq COPY with FREEZE into an empty table, in one transaction, from Polars", LOCKED)
 def polars_pgpq_copy_freeze(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Write frozen rows, which need no later VACUUM FREEZE; raises ValueError for a table with rows."""
     schema, batches = in_slices(frame, table)

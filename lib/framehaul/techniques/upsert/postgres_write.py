@@ -18,7 +18,8 @@ from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, 
 from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
 from framehaul.techniques.prepare import prepare_rows
-from framehaul.techniques.upsert.rows import check_keys, upsert, without_key
+from framehaul.techniques.registry import technique
+from framehaul.techniques.upsert.rows import check_keys, without_key
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,7 +72,7 @@ def insert_staged(table: Table, staging: str, conflict: str = "") -> bytes:
     return f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows} {conflict}".encode()
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in a temporary table, which is not logged and uses the session's own memory."""
     # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
@@ -79,7 +80,7 @@ def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table,
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in an unlogged table, which parallel plans can read."""
     # https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
@@ -87,7 +88,7 @@ def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, 
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in an ordinary table: every row is logged twice."""
     # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
@@ -95,7 +96,7 @@ def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, 
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then MERGE", UPSERT_SNAPSHOT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then MERGE", UPSERT_SNAPSHOT)
 def polars_pgpq_temporary_merge(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Join both tables instead of looking keys up one by one; rows that others commit after its start are not seen."""
     # https://www.postgresql.org/docs/18/sql-merge.html
@@ -109,7 +110,7 @@ def polars_pgpq_temporary_merge(connection: Connection[Any], table: Table, frame
         connection.execute(f"MERGE INTO {both} {matched}{inserted}".encode())
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then DELETE and INSERT", UPSERT_SNAPSHOT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then DELETE and INSERT", UPSERT_SNAPSHOT)
 def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Delete existing rows first: columns that the frame does not have get their defaults, and deletes cascade."""
     # https://www.postgresql.org/docs/18/sql-delete.html
@@ -119,7 +120,7 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
         connection.execute(insert_staged(table, staging))
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
+@technique("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
 def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the table with its indexes, without a dead row; readers wait for the commit at the end.
 
@@ -216,7 +217,7 @@ def partitions_of(connection: Connection[Any], table: Table, staging: str, rows:
     return [partition for partition, count in zip(every, counted, strict=True) if count]
 
 
-@upsert(
+@technique(
     "copy_binary",
     "pgpq COPY into a temporary table, then new partitions in place of the old",
     UPSERT_SWAP,
@@ -252,53 +253,49 @@ def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return prepare_rows(frame, table).sort(table.key)
 
 
-def placeholders(table: Table, suffix: str = "") -> str:
-    """Return `%s::uuid, %s::date, ...`, because parameters without a type would be text."""
-    return ", ".join(f"%s::{column.types.postgres}{suffix}" for column in table.columns)
-
-
-def upsert_of(table: Table, source: str) -> bytes:
-    """Return an INSERT ... ON CONFLICT with placeholders in its source; percent signs in names are doubled."""
+def upsert_of(table: Table, source: str, suffix: str = "") -> bytes:
+    """Return an INSERT ... ON CONFLICT from a source of placeholders, which would be text without their types."""
+    values = ", ".join(f"%s::{column.types.postgres}{suffix}" for column in table.columns)
     into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
-    return f"{into} {source} {on_conflict(table).replace('%', '%%')}".encode()
+    return f"{into} {source.format(values)} {on_conflict(table).replace('%', '%%')}".encode()
 
 
-@upsert("insert_rows", "psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", UPSERT)
+@technique("insert_rows", "psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", UPSERT)
 def polars_psycopg_unnest_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Send one statement with an array for each column; no staging table is needed."""
     # https://www.postgresql.org/docs/18/functions-array.html
     refuse(table, ARRAYS, "which unnest would take apart as well: use COPY", "postgres")
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"SELECT * FROM unnest({placeholders(table, '[]')})")
+    statement = upsert_of(table, "SELECT * FROM unnest({})", "[]")
     with connection.transaction():
         connection.execute(UTF8)
         connection.execute(statement, [rows[name].to_list() for name in table.column_names])
 
 
-@upsert("insert_rows", "psycopg executemany of INSERT ... ON CONFLICT", UPSERT)
+@technique("insert_rows", "psycopg executemany of INSERT ... ON CONFLICT", UPSERT)
 def polars_psycopg_executemany_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Send a statement for each row; psycopg sends many before it reads their results."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"VALUES ({placeholders(table)})")
+    statement = upsert_of(table, "VALUES ({})")
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.executemany(statement, rows.iter_rows())
 
 
-@upsert("insert_rows", "psycopg pipeline of INSERT ... ON CONFLICT, prepared", UPSERT)
+@technique("insert_rows", "psycopg pipeline of INSERT ... ON CONFLICT, prepared", UPSERT)
 def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Prepare a statement once and send it for each row, without waiting for results in between."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"VALUES ({placeholders(table)})")
+    statement = upsert_of(table, "VALUES ({})")
     with connection.transaction(), connection.pipeline():
         connection.execute(UTF8)
         for row in rows.iter_rows():
             connection.execute(statement, row, prepare=True)
 
 
-@upsert("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
+@technique("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
 def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB fetches every key of the table, joins here, and sends changed and new rows.
 

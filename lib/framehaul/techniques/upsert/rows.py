@@ -1,17 +1,15 @@
-"""The decorator of upserts, their checks of keys, and the tables that they need."""
+"""The checks of the keys of upserts, and the tables that they need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv6Address
-from typing import Any
 
 import polars as pl
 
 from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote_postgres
-from framehaul.techniques.contract import Contract
-from framehaul.techniques.registry import Technique, technique
+from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
 """The sign column of a CollapsingMergeTree; 1 by default, -1 cancels a row."""
@@ -19,13 +17,6 @@ PARTITIONS = 4
 """The number of partitions of a PostgreSQL table: as many as months in the study's frames."""
 MOST_LETTERS = 40
 """Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
-
-
-def upsert[F: Callable[..., Any]](
-    family: str, label: str, contract: Contract, *, engine: str = "", final: bool = False
-) -> Callable[[F], F]:
-    """Register an upsert as `technique` does; its table needs a key."""
-    return technique(family=family, label=label, contract=contract, engine=engine, final=final, requires=("key",))
 
 
 def mapped(canonical: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
