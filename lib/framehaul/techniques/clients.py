@@ -97,10 +97,8 @@ class QueryError(RuntimeError):
 
 
 def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Yield the parts of a body in chunked transfer encoding, without the copy that `http.client` makes.
-
-    https://www.rfc-editor.org/rfc/rfc9112#section-7.1
-    """
+    """Yield the parts of a body in chunked transfer encoding, without the copy that `http.client` makes."""
+    # https://www.rfc-editor.org/rfc/rfc9112#section-7.1
     for part in parts:
         chunk = memoryview(part).cast("B")
         if len(chunk):
@@ -196,10 +194,8 @@ def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[An
     """Open a psycopg connection without TLS, to read rows from its socket; raise UnavailableError for one with TLS."""
     with open_psycopg(server) as connection:
         if connection.pgconn.ssl_in_use:
-            raise UnavailableError(
-                "the connection is encrypted, and rows are read from its socket: add sslmode=disable to the address "
-                "if the network to the server is private"
-            )
+            remedy = "add sslmode=disable to the address if the network to the server is private"
+            raise UnavailableError(f"the connection is encrypted, and rows are read from its socket: {remedy}")
         yield connection
 
 
@@ -212,10 +208,7 @@ def open_adbc(server: PostgresServer) -> adbc_driver_postgresql.dbapi.Connection
 
 @contextmanager
 def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manager.dbapi.Connection]:
-    """Open a connection of ClickHouse's ADBC driver; raise UnavailableError when it is not installed.
-
-    No wheel contains the driver; driver managers find it by its name.
-    """
+    """Open a connection of ClickHouse's ADBC driver, which no wheel contains; raise UnavailableError without it."""
     import adbc_driver_manager.dbapi
 
     uri = f"{server.url}?database={quote(server.database, safe='')}"
@@ -226,10 +219,10 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
     except adbc_driver_manager.ProgrammingError as error:
         if error.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
             raise
-        raise UnavailableError(
-            "ADBC's driver for ClickHouse is not installed: make tools builds it, in about two minutes, or "
-            "dbc install clickhouse (https://docs.columnar.tech/dbc)"
-        ) from None
+        remedy = (
+            "make tools builds it, in about two minutes, or dbc install clickhouse (https://docs.columnar.tech/dbc)"
+        )
+        raise UnavailableError(f"ADBC's driver for ClickHouse is not installed: {remedy}") from None
     with connection:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -277,10 +270,9 @@ def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection
     """Open a psycopg connection to a server with pg_parquet; raise UnavailableError without it."""
     with open_psycopg(server) as connection:
         if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
-            raise UnavailableError(
-                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
-                "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
-            )
+            remedy = "point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory where it is built, use SERVERS=docker"
+            own = "or run CREATE EXTENSION pg_parquet on your own server"
+            raise UnavailableError(f"this server does not have the extension pg_parquet: {remedy}, {own}")
         yield connection
 
 
@@ -299,10 +291,8 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     """Open a psycopg connection for Parquet files; raise UnavailableError without pg_parquet or a shared directory."""
     with _open_with_pg_parquet(server) as connection:
         if server.exchange is None:
-            raise UnavailableError(
-                "pg_parquet reads and writes files on the server: set FRAMEHAUL_EXCHANGE_DIR to a directory that this "
-                "machine shares with it"
-            )
+            remedy = "set FRAMEHAUL_EXCHANGE_DIR to a directory that this machine shares with it"
+            raise UnavailableError(f"pg_parquet reads and writes files on the server: {remedy}")
         directory = Path(server.exchange.on_client)
         try:
             yield ParquetExchange(connection, directory, server.exchange.on_server)
@@ -469,11 +459,8 @@ class ChdbRemote:
 
 @contextmanager
 def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
-    """Open chDB in memory, which connects to the server over the native protocol with its first query.
-
-    A process has one engine: a second engine with other settings cannot be opened before the first is closed.
-    Raises UnavailableError when chDB, which takes half a gigabyte, is not installed.
-    """
+    """Open chDB in memory, which connects to the server with its first query; raise UnavailableError without chDB."""
+    # A process has one engine: a second engine with other settings cannot be opened before the first is closed.
     try:
         import chdb
     except ImportError:

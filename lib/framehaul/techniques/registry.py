@@ -42,11 +42,13 @@ FAMILIES = _names("family")
 """Display names of families: the transport and the shape of the payload."""
 REQUIREMENTS = _names("requirement")
 """The requirements of techniques, except a server and the packages that they import."""
-REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
+REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
     "adbc_clickhouse": ("adbc_clickhouse",),
+    "bulk_load": ("empty_table",),
+    "upsert": ("key",),
 }
-REQUIREMENTS_OF_KINDS: dict[str | None, tuple[Requirement, ...]] = {"bulk_load": ("empty_table",), "upsert": ("key",)}
+"""The requirements of clients, and of kinds of contracts."""
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
@@ -126,8 +128,8 @@ def technique[F: Callable[..., Any]](
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver)
         terms = (contract or APPEND[database]) if direction == "write" else None
-        of_kind = REQUIREMENTS_OF_KINDS.get(terms.kind, ()) if terms else ()
-        needs = *requires, *REQUIREMENTS_OF_CLIENTS.get(opened, ()), *of_kind
+        kind = terms.kind if terms else ""
+        needs = *requires, *REQUIREMENTS_OF.get(opened, ()), *REQUIREMENTS_OF.get(kind, ())
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
         connections = 2 if opened.endswith("_pair") else 1
         _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)

@@ -77,10 +77,8 @@ def in_table_schema(batches: Batches, table: Table, database: Database) -> Batch
 
 
 def without_extensions(content: pa.Table) -> pa.Table:
-    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs.
-
-    Arrow's own cast to text returns their bytes.
-    """
+    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs."""
+    # Arrow's own cast to text returns their bytes.
     for at, field in enumerate(content.schema):
         if field.type == pa.uuid():
             storage = [chunk.storage for chunk in content.column(at).chunks]
@@ -113,10 +111,7 @@ def one_ahead[T](items: Iterator[T]) -> Generator[T]:
 
 
 def copy_batches(connection: Connection[Any], table: Table, batches: Batches, together: int = ROWS_TO_WRITE) -> None:
-    """Write batches by binary COPY in one transaction, `together` rows at a time near the order of the primary key.
-
-    Raises ValueError as `in_table_schema` does.
-    """
+    """Write batches by binary COPY in one transaction, `together` rows at a time near the order of the primary key."""
     conforming = in_table_schema(batches, table, "postgres")
     schema = in_binary_form(in_microseconds(table.arrow_schema.empty_table(), table), table).schema
     contents = (in_binary_form(content, table) for content in gathered(conforming, together))
@@ -174,10 +169,7 @@ def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = AD
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch]:
-    """Yield record batches of Native blocks, or of an Arrow stream for types that are not decoded here.
-
-    Ending early closes the connection; its next query opens another connection.
-    """
+    """Yield batches of Native blocks, or of Arrow for types not decoded here; ending early closes the connection."""
     if table.columns_of(*NOT_DECODED):
         query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
         with connection.post(query, settings=clickhouse_read.ARROW) as response:
@@ -191,19 +183,14 @@ def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.Rec
 
 
 def read_batches(file: Path) -> Batches:
-    """Yield the record batches of a Parquet file.
-
-    By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
-    """
+    """Yield the record batches of a Parquet file."""
+    # By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
         yield from parquet.iter_batches(BATCH_ROWS)
 
 
 def write_batches(batches: Batches, table: Table, file: Path) -> None:
-    """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`.
-
-    The file is written under another name and replaces `file` when it is complete; a failure leaves no file.
-    """
+    """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`, which replaces `file` at the end."""
     partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
     try:
         # Closed in any case: after an error the source would otherwise go on, with its connection locked.

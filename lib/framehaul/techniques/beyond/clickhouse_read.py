@@ -92,12 +92,10 @@ def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table
 
 
 class Preallocated:
-    """A response as a file, each of whose reads goes from the socket into one new allocation.
+    """A response as a file, each of whose reads goes from the socket into one new allocation."""
 
-    `http.client` joins a read from pieces, which is one more copy. Arrow's memory pool (mimalloc) takes two to three
-    times as long for these allocations when it gets them from the kernel.
-    """
-
+    # `http.client` joins a read from pieces, which is one more copy. Arrow's memory pool (mimalloc) takes two to three
+    # times as long for these allocations when it gets them from the kernel.
     closed = False
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
@@ -129,10 +127,8 @@ def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Tab
     client="http_client_pair",
 )
 def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table) -> pl.DataFrame:
-    """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table.
-
-    Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.
-    """
+    """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table."""
+    # Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.
     listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
     partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
 
@@ -238,12 +234,10 @@ def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table)
 
 
 def query_for_driver(table: Table) -> str:
-    """Return a SELECT of a table whose blocks clickhouse-driver can convert to Arrow.
-
-    Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans are
-    materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
-    https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
-    """
+    """Return a SELECT of a table whose blocks clickhouse-driver can convert to Arrow."""
+    # Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans
+    # are materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
+    # https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
     replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
@@ -269,11 +263,8 @@ def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table
 
 @technique("engine", "chDB SELECT ... FROM remote() -> Polars dataframe")
 def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
-    """A ClickHouse engine in this process reads native blocks and writes Arrow.
-
-    Raises ValueError for fewer rows than the table has: `remote` sends all settings except limit and offset, so that
-    only the number of rows shows whether the profile of the remote user sets them.
-    """
+    """A ClickHouse engine in this process reads native blocks and writes Arrow."""
+    # `remote` sends all settings except limit and offset, which a profile may set: so rows are counted.
     source = remote.table(table.name)
     counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
     settings = remote.settings(ARROW | {"output_format_arrow_use_native_writer": 0})

@@ -76,10 +76,7 @@ def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table
 
 @contextmanager
 def staging_table(connection: HttpConnection, table: Table, engine: str = "") -> Iterator[Table]:
-    """Create an empty copy of the table for the block, with a unique name and the table's engine or another.
-
-    A client that is killed leaves it.
-    """
+    """Create an empty copy of a table for the block, with its engine or another; a client that is killed leaves it."""
     # ClickHouse's joinGet reads a dot as the end of a database name, in quotes as well.
     staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
     connection.post(f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}").read()
@@ -110,11 +107,9 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
 
 @technique("arrow", "http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars", IDEMPOTENT)
 def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Insert rows so that a retry is safe: the server drops blocks that it has under the same token.
-
-    The token is a hash of the content. A setting of the table is changed, so that it remembers the last thousand
-    blocks: https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
-    """
+    """Insert rows so that a retry is safe: the server drops blocks that it has under the same hash of the content."""
+    # A setting of the table is changed, so that it remembers the last thousand blocks:
+    # https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
     content, digest = prepare(frame, table, "clickhouse"), hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
@@ -164,11 +159,9 @@ def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, 
 
 
 def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position.
-
-    The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's,
-    and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
-    """
+    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position."""
+    # The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's
+    # and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
     maps = "which the driver takes as dictionaries alone: use Arrow"
     refuse(table, {ColumnType.MAP}, maps, "clickhouse", "anywhere")

@@ -57,17 +57,14 @@ def page_ranges(pages: int) -> tuple[str, str]:
 
 
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
-    """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++.
-
-    ADBC begins a transaction with the first statement; it ends here, and the setting with it.
-    """
+    """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
             cursor.execute(query)
             return cursor.fetch_arrow_table()
     finally:
-        connection.rollback()
+        connection.rollback()  # ends the transaction, which ADBC begins with the first statement, and the setting
 
 
 def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
@@ -189,10 +186,7 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
-    """Return rows as tab-delimited CSV, in a transaction that sets how values are written.
-
-    Raises ValueError for types whose text form no parser here supports.
-    """
+    """Return rows as tab-delimited CSV; raises ValueError for types whose text form no parser here supports."""
     refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     buffer = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text

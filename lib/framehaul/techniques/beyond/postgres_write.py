@@ -47,10 +47,8 @@ COPY_ROWS = 4096
 
 
 def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
-    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked.
-
-    A binary array names the type of its elements, and the driver does not have these types.
-    """
+    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked."""
+    # A binary array names the type of its elements, and the driver does not have these types.
     for column in table.columns:
         has_zone = zones and getattr(column.innermost.types.arrow, "tz", None)
         if column.type in ARRAYS and (column.element.type is ColumnType.UUID or has_zone):
@@ -269,10 +267,8 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: DataFram
     "arrow", "ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow", requires=("key",)
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key.
-
-    It has the frame's columns only: other columns of the target get their defaults.
-    """
+    """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key."""
+    # It has the frame's columns only: other columns of the target get their defaults.
     content = for_adbc(frame, table)
     staging, columns = f"framehaul_staging_{secrets.token_hex(8)}", table.postgres_columns
     with one_commit(connection) as cursor:

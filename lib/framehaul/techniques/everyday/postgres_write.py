@@ -182,13 +182,11 @@ def polars_sqlalchemy_core_insert(connection: Connection, table: Table, frame: p
 
 @technique("insert_rows", "Ibis insert from Polars", client="ibis_postgres")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: DataFrame) -> None:
-    """Ibis makes Arrow of either frame, dictionaries of it, and has psycopg insert them into a temporary table.
-
-    The server copies it into the table. The types are given, because text is not accepted for UUIDs.
-    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
-    """
+    """Ibis makes dictionaries of either frame, and psycopg inserts them into a temporary table, one by one."""
+    # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     import ibis
 
+    # The server copies the rows into the table. PostgreSQL rejects text, which the schema would have, for UUIDs.
     types = backend.table(table.name).schema()
     backend.insert(table.name, ibis.memtable(frame, schema={name: types[name] for name in frame.columns}))
 

@@ -99,15 +99,12 @@ def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table
 
 @technique("arrow", "http.client partitions made anew, then REPLACE PARTITION", terms.UPSERT_PARTITIONS)
 def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another.
-
-    Raises ValueError where a key of the frame is in another partition of the table: then both rows would stay.
-    https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
-    """
+    """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another."""
+    # https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
     with staged(connection, table, frame) as new:
         old, parts = table.clickhouse_name, f"SELECT DISTINCT _partition_id FROM {new.clickhouse_name}"
         elsewhere = f"_partition_id NOT IN ({parts}) AND {with_keys_of(table, new)}"
-        if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):
+        if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):  # both rows would stay
             raise ValueError(f"{count:,} keys of the frame are in other partitions of {table.name}: rebuild all of it")
         names = run(connection, f"{parts} ORDER BY 1").split()
         kept = f"_partition_id IN ({parts}) AND {with_keys_of(table, new, 'NOT IN')}"
@@ -124,11 +121,9 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
     engine=PATCHED,
 )
 def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Write changed values as a patch part, which every read applies until it is merged, then insert new rows.
-
-    An UPDATE reads values of another table only from the engine Join.
-    https://clickhouse.com/docs/sql-reference/statements/update
-    """
+    """Write changed values as a patch part, which every read applies until it is merged, then insert new rows."""
+    # An UPDATE reads values of another table only from the engine Join.
+    # https://clickhouse.com/docs/sql-reference/statements/update
     with (
         staged(connection, table, frame, "ENGINE = Memory") as staging,
         staging_table(connection, table, f"ENGINE = Join(ANY, LEFT, {keys(table)})") as join,
@@ -174,11 +169,9 @@ def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Ta
     final=True,
 )
 def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Cancel each existing row by a row with the sign -1, then insert all rows.
-
-    The two are separate INSERTs, because within one block both rows would be removed.
-    https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
-    """
+    """Cancel each existing row by a row with the sign -1, then insert all rows."""
+    # The two are separate INSERTs, because within one block both rows would be removed.
+    # https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
     columns = table.clickhouse_columns
     with staged(connection, table, frame, "ENGINE = Memory") as staging:
         rows = f"SELECT {columns}, -1 FROM {table.clickhouse_name} FINAL WHERE {with_keys_of(table, staging)}"

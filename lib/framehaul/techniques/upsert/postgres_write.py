@@ -163,8 +163,7 @@ FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.
 def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
     """Create a copy of the table or a partition with the staged rows in place of rows with their keys; return its name.
 
-    Only staged rows with the condition belong to it. Raises ValueError for what the copy would lack; it is checked here
-    because the lock keeps others from adding it.
+    The condition selects its rows. Raises ValueError for what the copy would lack; the lock keeps others from adding it.
     """
     is_partition = old != table.postgres_name
     ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
@@ -224,11 +223,8 @@ def partitions_of(connection: Connection[Any], table: Table, staging: str, rows:
     engine="PARTITION BY HASH",
 )
 def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit.
-
-    Raises UnavailableError and ValueError as `partitions_of` does, and ValueError as `polars_pgpq_table_swap` does.
-    https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
-    """
+    """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit."""
+    # https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     parent = table.postgres_name
     swaps: list[str] = []
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
@@ -297,11 +293,9 @@ def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Tabl
 
 @technique("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
 def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB fetches every key of the table, joins here, and sends changed and new rows.
-
-    Columns that the frame does not have are NULL in new rows, whatever their defaults.
-    https://github.com/duckdb/duckdb-postgres/issues/575
-    """
+    """DuckDB fetches every key of the table, joins here, and sends changed and new rows."""
+    # Columns that the frame does not have are NULL in new rows, whatever their defaults.
+    # https://github.com/duckdb/duckdb-postgres/issues/575
     check_keys(frame, table)
     refuse(table, [*ARRAYS, *LONG_NUMBERS], "which DuckDB does not write as it is: use pgpq", "postgres")
     insert_by_duckdb(connection, table, frame, on_conflict(table))
