@@ -250,7 +250,7 @@ def test_partitions_that_cannot_be_swapped_are_named_and_nothing_is_changed(serv
     cases = [
         (KEY_ALONE, come, "", "framehaul_keys has no partitions: make it PARTITION BY"),
         (by_ids(there, last="FROM ({}) TO (9223372036854775806)"), none, "", "1 rows belong to no partition of"),
-        (by_label, come, "", "rows of one key may be in two partitions of framehaul_keys"),
+        (by_label, come[:1], "", "rows of one key may be in two partitions of framehaul_keys"),
         *((by_ids(there), come, statement, f"partition public.ids_1 has .*{said}") for statement, said, gone in HAS
           if "ADD COLUMN" not in statement and not gone),  # all partitions have the columns of their table
     ]  # fmt: skip

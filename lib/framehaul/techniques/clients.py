@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 type Settings = Mapping[str, str | int]
 """Settings of ClickHouse by name."""
 type Body = bytes | Iterator[Buffer]
+type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 
 # The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
@@ -82,14 +83,12 @@ class ParquetExchange:
 class HttpEndpoint:
     """ClickHouse's HTTP interface for clients that connect for each request."""
 
-    url: str
-    database: str
-    headers: dict[str, str]
+    server: ClickHouseServer
 
     def request(self, query: str, body: bytes = b"") -> Request:
         """Return a POST request that runs `query`, with `body` as its data."""
-        parameters = urlencode({"database": self.database, "query": query})
-        return Request(f"{self.url}?{parameters}", data=body, headers=self.headers, method="POST")
+        parameters = urlencode({"database": self.server.database, "query": query})
+        return Request(f"{self.server.url}?{parameters}", data=body, headers=_headers(self.server), method="POST")
 
 
 class QueryError(RuntimeError):
@@ -355,28 +354,23 @@ def _sqlalchemy_clickhouse(dialect: str, server: ClickHouseServer, port: int, op
 
 
 @contextmanager
-def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over clickhouse-driver."""
-    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
+def open_clickhouse_sqlalchemy(server: ClickHouseServer, protocol: str = "native") -> Iterator[sqlalchemy.Connection]:
+    """Open a SQLAlchemy connection over clickhouse-driver, or with the protocol `http` over requests."""
+    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialects
 
-    secure = {"secure": "True"} if server.secure else {}
-    with _sqlalchemy_clickhouse("clickhouse+native", server, server.native_port, secure) as connection:
-        native: Any = connection.connection.dbapi_connection
-        with native.transport:  # the dialect's own close does nothing
+    if protocol == "native":
+        port, secure = server.native_port, {"secure": "True"}
+    else:
+        trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's
+        port, secure = server.http_port, {"protocol": "https"} | ({"verify": trusted} if trusted else {})
+    with _sqlalchemy_clickhouse(f"clickhouse+{protocol}", server, port, secure if server.secure else {}) as connection:
+        driver: Any = connection.connection.dbapi_connection
+        transport = driver.transport if protocol == "native" else contextlib.closing(driver.transport.http)
+        with transport:  # the dialect's own close does nothing
             yield connection
 
 
-@contextmanager
-def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over requests, by clickhouse-sqlalchemy's dialect for HTTP."""
-    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
-
-    trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    secure = {"protocol": "https"} | ({"verify": trusted} if trusted else {}) if server.secure else {}
-    with _sqlalchemy_clickhouse("clickhouse+http", server, server.http_port, secure) as connection:
-        session: Any = connection.connection.dbapi_connection
-        with contextlib.closing(session.transport.http):  # the dialect's own close does nothing
-            yield connection
+open_clickhouse_sqlalchemy_http = partial(open_clickhouse_sqlalchemy, protocol="http")
 
 
 def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> sqlalchemy.Connection:
@@ -411,7 +405,7 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
 
 def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint]:
     """Return the HTTP interface for urllib, which connects for each request, within the technique."""
-    return contextlib.nullcontext(HttpEndpoint(server.url, server.database, _headers(server)))
+    return contextlib.nullcontext(HttpEndpoint(server))
 
 
 @contextmanager
@@ -470,7 +464,7 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 
 @contextmanager
-def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[Any]:
+def _ibis(name: str, opener: SyncOpener, server: Any) -> Iterator[Any]:
     """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
         import ibis
@@ -479,18 +473,12 @@ def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[Any]:
     except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
         raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
-    with opening as client:
+    with opener(server) as client:
         yield backend.from_connection(client)
 
 
-def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[Any]:
-    """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
-    return _ibis("postgres", open_psycopg(server))
-
-
-def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[Any]:
-    """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
-    return _ibis("clickhouse", open_clickhouse_connect(server))
+open_ibis_postgres = partial(_ibis, "postgres", open_psycopg)
+open_ibis_clickhouse = partial(_ibis, "clickhouse", open_clickhouse_connect)
 
 
 def table_by_ibis(backend: Any, table: Table) -> Any:
@@ -532,9 +520,6 @@ async def open_asyncpg_pair(server: PostgresServer) -> AsyncIterator[tuple[Any, 
     """Open two asyncpg connections."""
     async with open_asyncpg(server) as one, open_asyncpg(server) as other:
         yield one, other
-
-
-type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 
 
 def _both(first: SyncOpener, second: SyncOpener) -> SyncOpener:

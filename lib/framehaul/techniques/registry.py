@@ -105,10 +105,10 @@ def technique[F: Callable[..., Any]](
     family: str,
     label: str,
     contract: Contract | None = None,
+    engine: str = "",
     *,
     client: str | None = None,
     requires: tuple[Requirement, ...] = (),
-    engine: str = "",
     final: bool = False,
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.

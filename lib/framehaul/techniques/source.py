@@ -12,7 +12,7 @@ from framehaul.techniques.streaming import MOVES
 
 
 def source(database: str, direction: str, names: Iterable[str]) -> str:
-    """Return functions of techniques, upserts or moves, and code that calls them; raises KeyError for an unknown name."""
+    """Return the functions of techniques and code that calls them; raises KeyError for an unknown name."""
     named = [technique_named(database, direction, name) for name in names]
     return "\n\n\n".join([*map(_function, named), "\n".join(map(_call, named))])
 

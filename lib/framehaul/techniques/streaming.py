@@ -132,7 +132,7 @@ def insert_batches(connection: HttpConnection, table: Table, batches: Batches, t
         clickhouse_write.insert_native(connection, table, blocks)
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    settings = clickhouse_write.INSERT | {"min_insert_block_size_rows": together}
+    settings = clickhouse_write.insert_once(min_insert_block_size_rows=together)
     connection.post(query, body=frames.encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 

@@ -34,21 +34,26 @@ if TYPE_CHECKING:
 
     from framehaul.techniques.beyond.clickhouse_read import HttpPair
 
-# An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. A table that
-# drops repeated blocks, as replicated tables do by default, stores them again. NULL in a column that is not nullable is
-# an error and not a zero. A missing column is an error, column names are case-sensitive, and types are sent as names.
-# https://clickhouse.com/docs/operations/settings/formats
-INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "insert_deduplicate": 0}
-INSERT |= {"input_format_null_as_default": 0, "input_format_native_decode_types_in_binary_format": 0}
+# An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
+# that is not nullable is an error and not a zero. A missing column is an error, column names are case-sensitive, and
+# types are sent as names. https://clickhouse.com/docs/operations/settings/formats
+INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "input_format_null_as_default": 0}
+INSERT |= {"input_format_native_decode_types_in_binary_format": 0}
 for form in ("arrow", "parquet"):
     INSERT[f"input_format_{form}_allow_missing_columns"] = 0
     INSERT[f"input_format_{form}_case_insensitive_column_matching"] = 0
 
 
+def insert_once(**settings: str | int) -> dict[str, str | int]:
+    """Return the settings of one INSERT, with a token of its own: replicated tables drop repeated blocks by default."""
+    # https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
+    return INSERT | {"insert_deduplication_token": secrets.token_hex(16)} | settings
+
+
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
     """Insert an Arrow stream, sent batch by batch: the server parses one batch while the next is encoded."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    connection.post(query, body=arrow_stream(content), settings=INSERT | settings).read()
+    connection.post(query, body=arrow_stream(content), settings=insert_once(**settings)).read()
 
 
 @technique("arrow", "http.client INSERT FORMAT ArrowStream, streamed, from Polars")
@@ -123,7 +128,7 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
     buffer = io.BytesIO()
     prepare_file(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    connection.post(query, body=buffer.getvalue(), settings=INSERT).read()
+    connection.post(query, body=buffer.getvalue(), settings=insert_once()).read()
 
 
 @technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
@@ -148,14 +153,14 @@ def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: T
 def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
     """ClickHouse's ADBC driver sends an Arrow stream, batch by batch, compressed with LZ4."""
     batches = prepare(frame, table, "clickhouse").to_reader(BATCH_ROWS)
-    with connection.cursor(adbc_stmt_kwargs=adbc_settings(INSERT)) as cursor:
+    with connection.cursor(adbc_stmt_kwargs=adbc_settings(insert_once())) as cursor:
         cursor.adbc_ingest(table.name, batches, mode="append")
 
 
 @technique("arrow", "clickhouse-connect insert_arrow from Polars Arrow")
 def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
-    client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=INSERT)
+    client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=insert_once())
 
 
 def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
@@ -169,7 +174,7 @@ def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     if views := [name for name, kind in frame.dtypes.items() if kind == "string_view[pyarrow]"]:
         raise ValueError(f"column {views[0]} is text as views, which pandas does not filter: cast it to str")
     frame = in_table_order(frame, table)
-    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=INSERT)
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=insert_once())
 
 
 @technique("http_native", "clickhouse-connect insert_df from Pandas")
@@ -192,7 +197,7 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
-    settings = INSERT | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
+    settings = insert_once(min_insert_block_size_rows=0, min_insert_block_size_bytes=0)
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 

@@ -215,18 +215,11 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     text = copy_text(connection, table)
     if text.getbuffer().nbytes == len(BOM_UTF8):
         return to_pandas(table.arrow_schema.empty_table(), table)
-    content = pa.csv.read_csv(
-        text,
-        pa.csv.ReadOptions(column_names=table.column_names),
-        pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False),
-        pa.csv.ConvertOptions(
-            column_types=table.arrow_schema,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return to_pandas(content, table)
+    reading = pa.csv.ReadOptions(column_names=table.column_names)
+    parsing = pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False)
+    nulls = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+    converting = pa.csv.ConvertOptions(column_types=table.arrow_schema, **nulls)
+    return to_pandas(pa.csv.read_csv(text, reading, parsing, converting), table)
 
 
 NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}

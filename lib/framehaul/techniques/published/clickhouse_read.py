@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 from urllib.request import urlopen
 
 import httpx
@@ -82,14 +83,9 @@ def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
 
 def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
     r"""Return ClickHouse's CSV, in which only \N is NULL, parsed by Polars; text and floats have the table's dtypes."""
-    return pl.read_csv(
-        io.BytesIO(payload),
-        has_header=False,
-        new_columns=table.column_names,
-        null_values=r"\N",
-        empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
-    )
+    kinds = {name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)}
+    options: dict[str, Any] = {"has_header": False, "null_values": r"\N", "empty_string_is_null": False}
+    return pl.read_csv(io.BytesIO(payload), new_columns=table.column_names, schema_overrides=kinds, **options)
 
 
 @technique("http_csv", "urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")

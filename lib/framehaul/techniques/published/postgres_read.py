@@ -42,15 +42,10 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
 @technique("copy_text", "psycopg COPY TO STDOUT delimited text -> Polars dataframe")
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """COPY returns tab-delimited CSV; Polars parses it."""
-    return pl.read_csv(
-        copied_text(connection, table),
-        separator="\t",
-        has_header=False,
-        new_columns=table.column_names,
-        null_values=r"\N",
-        empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
-    )
+    kinds = {name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)}
+    options: dict[str, Any] = {"has_header": False, "null_values": r"\N", "empty_string_is_null": False}
+    text = copied_text(connection, table)
+    return pl.read_csv(text, separator="\t", new_columns=table.column_names, schema_overrides=kinds, **options)
 
 
 @technique("row_fetch", "psycopg row fetch -> Pandas dataframe")

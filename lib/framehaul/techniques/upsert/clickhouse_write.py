@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.techniques import contract as terms
 from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
-from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, staging_table
+from framehaul.techniques.beyond.clickhouse_write import insert_arrow, insert_once, staging_table
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import technique
@@ -40,7 +40,7 @@ def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
 
 def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
     """Run a query and return its result as text; it reads all rows, whatever limits a profile sets."""
-    return connection.post(query, settings=ALL_ROWS | INSERT | settings).read().decode()
+    return connection.post(query, settings=ALL_ROWS | insert_once(**settings)).read().decode()
 
 
 @contextmanager
@@ -61,11 +61,7 @@ def insert_staged(connection: HttpConnection, table: Table, staging: Table, cond
 
 
 @technique(
-    "arrow",
-    "http.client INSERT into a ReplacingMergeTree, read with FINAL",
-    terms.UPSERT_BLOCKS,
-    engine=REPLACING,
-    final=True,
+    "arrow", "http.client INSERT into a ReplacingMergeTree, read with FINAL", terms.UPSERT_BLOCKS, REPLACING, final=True
 )
 def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert all rows; reads with FINAL return the last row of each key."""
@@ -75,10 +71,7 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
 
 
 @technique(
-    "arrow",
-    "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
-    terms.UPSERT_BLOCKS,
-    engine=REPLACING,
+    "arrow", "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL", terms.UPSERT_BLOCKS, REPLACING
 )
 def polars_http_client_replacing_optimized(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert all rows and merge each partition into one part: reads need no FINAL until the next upsert."""
@@ -115,10 +108,7 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
 
 
 @technique(
-    "arrow",
-    "http.client lightweight UPDATE of what is there, INSERT of what is new",
-    terms.UPSERT_PATCHED,
-    engine=PATCHED,
+    "arrow", "http.client lightweight UPDATE of what is there, INSERT of what is new", terms.UPSERT_PATCHED, PATCHED
 )
 def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Write changed values as a patch part, which every read applies until it is merged, then insert new rows."""
@@ -152,9 +142,7 @@ def polars_http_client_delete_insert(connection: HttpConnection, table: Table, f
     delete_and_insert(connection, table, frame, "alter_update")
 
 
-@technique(
-    "arrow", "http.client lightweight DELETE by a patch part, INSERT of all", terms.UPSERT_DELETED, engine=PATCHED
-)
+@technique("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", terms.UPSERT_DELETED, PATCHED)
 def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Mask existing rows by a patch part, which needs no mutation, then insert all."""
     # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
@@ -165,7 +153,7 @@ def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Ta
     "arrow",
     "http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
     terms.UPSERT_DELETED,
-    engine=COLLAPSING,
+    COLLAPSING,
     final=True,
 )
 def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:

@@ -163,7 +163,7 @@ FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.
 def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
     """Create a copy of the table or a partition with the staged rows in place of rows with their keys; return its name.
 
-    The condition selects its rows. Raises ValueError for what the copy would lack; the lock keeps others from adding it.
+    The condition selects its rows. Raises ValueError for what the copy would lack; the lock keeps that from changing.
     """
     is_partition = old != table.postgres_name
     ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
@@ -220,7 +220,7 @@ def partitions_of(connection: Connection[Any], table: Table, staging: str, rows:
     "copy_binary",
     "pgpq COPY into a temporary table, then new partitions in place of the old",
     UPSERT_SWAP,
-    engine="PARTITION BY HASH",
+    "PARTITION BY HASH",
 )
 def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit."""
