@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,8 +48,9 @@ REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "adbc_clickhouse": ("adbc_clickhouse",),
     "bulk_load": ("empty_table",),
     "upsert": ("key",),
+    "key": ("key",),
 }
-"""The requirements of clients, and of kinds of contracts."""
+"""The requirements of clients, of kinds of contracts, and of techniques that use the key."""
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
@@ -108,31 +110,31 @@ def technique[F: Callable[..., Any]](
     engine: str = "",
     *,
     client: str | None = None,
-    requires: tuple[Requirement, ...] = (),
+    key: bool = False,
     final: bool = False,
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A client that is a pair has two connections, and a write without a contract appends. Raises ValueError for an
-    unknown family, a name that is already registered, or a name that does not have the form `frame_driver_method`.
+    A function of `connections` takes a pair of clients, and a write without a contract appends. Raises ValueError for
+    an unknown family, a name that is already registered, or a name that is not of the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
         origin, module = function.__module__.split(".")[-2:]
         database, direction = cast("tuple[Database, Direction]", tuple(module.split("_")))
-        key = database, direction, function.__name__
+        name = database, direction, function.__name__
         frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        if key in _TECHNIQUES:
+        if name in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
-        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver)
+        pair = [*inspect.signature(function).parameters][:1] == ["connections"]
+        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
-        kind = terms.kind if terms else ""
-        needs = *requires, *REQUIREMENTS_OF.get(opened, ()), *REQUIREMENTS_OF.get(kind, ())
+        causes = "key" * key, opened, terms.kind if terms else ""
+        needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
-        connections = 2 if opened.endswith("_pair") else 1
-        _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
+        _TECHNIQUES[name] = Technique(*names, terms, 1 + pair, needs, engine, final)
         return function
 
     return register

@@ -23,9 +23,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
     connection.post(query, settings=FASTEST).read()
 
 
-@technique(
-    "server", "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)", requires=("key",)
-)
+@technique("server", "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)", key=True)
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert shuffled rows, so that the server sorts them again; shuffling is on the clock."""
     order = f"cityHash64({table.clickhouse_key})"

@@ -29,11 +29,7 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
         return sum(map(len, copy))
 
 
-@technique(
-    "server",
-    "baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
-    client="asyncpg_pair",
-)
+@technique("server", "baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)")
 async def none_asyncpg_copy_binary_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
 ) -> int:

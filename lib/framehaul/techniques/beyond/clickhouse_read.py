@@ -121,11 +121,7 @@ def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Tab
     return to_pandas(select_arrow(connection, table, ARROW, preallocated=True), table)
 
 
-@technique(
-    "arrow",
-    "http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe",
-    client="http_client_pair",
-)
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe")
 def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table) -> pl.DataFrame:
     """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table."""
     # Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.

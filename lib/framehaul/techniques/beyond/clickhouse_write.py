@@ -70,7 +70,7 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
-@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars", client="http_client_pair")
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars")
 def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: DataFrame) -> None:
     """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     content = prepare(frame, table, "clickhouse")
@@ -201,9 +201,7 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 
-@technique(
-    "http_native", "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars", requires=("key",)
-)
+@technique("http_native", "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars", key=True)
 def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))

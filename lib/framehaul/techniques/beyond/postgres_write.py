@@ -131,7 +131,7 @@ def presorted(frame: DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
     return near_key_order(in_binary_form(prepare(frame, table, "postgres"), table), table)
 
 
-@technique("copy_binary", "pgpq COPY, presorted by key, from Polars", requires=("key",))
+@technique("copy_binary", "pgpq COPY, presorted by key, from Polars", key=True)
 def polars_pgpq_presorted(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     content, rows = presorted(frame, table)
@@ -139,11 +139,7 @@ def polars_pgpq_presorted(connection: Connection[Any], table: Table, frame: Data
 
 
 @technique(
-    "copy_binary",
-    "pgpq COPY, presorted by key, two connections (two transactions), from Polars",
-    HALVES,
-    client="psycopg_pair",
-    requires=("key",),
+    "copy_binary", "pgpq COPY, presorted by key, two connections (two transactions), from Polars", HALVES, key=True
 )
 def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table, frame: pl.DataFrame) -> None:
     """Each connection copies one half of the key's range; when one fails, the rows of the other stay."""
@@ -166,7 +162,7 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """Name of a table's primary key, whether it has these columns and no other property, and its definition."""
 
 
-@technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, requires=("key",))
+@technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, key=True)
 def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     schema, batches = in_slices(frame, table)
@@ -263,9 +259,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: DataFram
         cursor.adbc_ingest(table.name, content, mode="append")
 
 
-@technique(
-    "arrow", "ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow", requires=("key",)
-)
+@technique("arrow", "ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow", key=True)
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key."""
     # It has the frame's columns only: other columns of the target get their defaults.
