@@ -218,9 +218,7 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
     except adbc_driver_manager.ProgrammingError as error:
         if error.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
             raise
-        remedy = (
-            "make tools builds it, in about two minutes, or dbc install clickhouse (https://docs.columnar.tech/dbc)"
-        )
+        remedy = "make tools builds it, in two minutes, or dbc install clickhouse (https://docs.columnar.tech/dbc)"
         raise UnavailableError(f"ADBC's driver for ClickHouse is not installed: {remedy}") from None
     with connection:
         with connection.cursor() as cursor:

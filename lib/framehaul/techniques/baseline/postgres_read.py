@@ -30,9 +30,7 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
 
 
 @technique("server", "baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)")
-async def none_asyncpg_copy_binary_two_connections(
-    connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
-) -> int:
+async def none_asyncpg_copy_binary_two_connections(connections: tuple[Any, Any], table: Table) -> int:
     """Read half of the pages over each connection; return the number of bytes."""
     pages = await connections[0].fetchval(pages_query(table))
 

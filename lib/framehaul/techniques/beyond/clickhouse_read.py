@@ -65,9 +65,7 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
     return content
 
 
-def select_arrow(
-    connection: HttpConnection, table: Table, settings: Settings, *, preallocated: bool = False
-) -> pa.Table:
+def select_arrow(connection: HttpConnection, table: Table, settings: Settings, preallocated: bool = False) -> pa.Table:
     """Return the table's rows as the Arrow stream that the server sends with these settings."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return read_arrow(connection.post(query, settings=settings), preallocated=preallocated)

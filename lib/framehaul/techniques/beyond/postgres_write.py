@@ -36,11 +36,13 @@ from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 if TYPE_CHECKING:
-    import duckdb
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+    from duckdb import DuckDBPyConnection
 
     from framehaul.data.text import Int64s
     from framehaul.techniques.beyond.postgres_read import PsycopgPair
+
+type Batches = Iterable[pa.RecordBatch]
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
@@ -57,11 +59,7 @@ def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
 
 
 def copy_batches(
-    connection: Connection[Any],
-    table: Table,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    options: str = "FORMAT binary",
+    connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches, options: str = "FORMAT binary"
 ) -> None:
     """Copy record batches in this schema; pgpq encodes rows while the server reads the rows before them.
 
@@ -102,9 +100,7 @@ def in_slices(frame: DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.Re
     return first.schema, (batch for part in chain([first], parts) for batch in part.to_batches())
 
 
-def copy_binary(
-    connection: Connection[Any], table: Table, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-) -> None:
+def copy_binary(connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches) -> None:
     """Copy record batches as `copy_batches` does, in a transaction."""
     with connection.transaction():
         connection.execute(UTF8)
@@ -273,9 +269,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         cursor.execute(f"INSERT INTO {table.postgres_name} ({columns}) {rows}")
 
 
-def insert_by_duckdb(
-    connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = ""
-) -> None:
+def insert_by_duckdb(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = "") -> None:
     """Insert a frame into a table of the attached `pg`, with an ON CONFLICT clause if one is given."""
     content = with_documents(prepare(frame, table, "postgres"), table)
     check_encoding(connection)
@@ -285,7 +279,7 @@ def insert_by_duckdb(
 
 
 @technique("engine", "DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
-def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
+def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's extension for PostgreSQL scans the frame and copies it into the table."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
