@@ -242,13 +242,11 @@ def test_only_partitions_that_rows_come_into_are_others_and_nothing_else_of_the_
 def test_partitions_that_cannot_be_swapped_are_named_and_nothing_is_changed(servers: Servers) -> None:
     way, (there, come) = BY_NAME["polars_pgpq_partition_swap"], frames(KEY_ALONE)
     none = pl.DataFrame({"id": [9223372036854775807, 1], "label": ["beyond", "within"]})
-    low, high = there["id"].min(), there["id"].max()
-    moved = there.filter(pl.col("id") == high).with_columns(id=pl.lit(low, pl.Int64))
     by_label = replace(by_ids(there, key=""), key=("label",))
     cases = [
         (KEY_ALONE, come, "", "framehaul_keys has no partitions: make it PARTITION BY"),
         (by_ids(there, last="FROM ({}) TO (9223372036854775806)"), none, "", "1 rows belong to no partition of"),
-        (by_label, moved, "", r"[12] rows of these keys are in other partitions of framehaul_keys"),
+        (by_label, come[:1], "", "rows of one key may be in two partitions of framehaul_keys"),
         *((by_ids(there), come, statement, f"partition public.ids_1 has .*{said}") for statement, said, gone in HAS
           if "ADD COLUMN" not in statement and not gone),  # all partitions have the columns of their table
     ]  # fmt: skip

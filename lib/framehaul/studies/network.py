@@ -30,7 +30,7 @@ from framehaul.settings import Settings
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
-from framehaul.techniques.beyond.clickhouse_write import ARROW
+from framehaul.techniques.beyond.clickhouse_write import INSERT
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
@@ -104,7 +104,7 @@ def with_codec(technique: Technique) -> Technique:
         query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
         content, options = prepare(frame, table, "clickhouse"), pa.ipc.IpcWriteOptions(compression=CODEC)
         batches = content.to_batches(max_chunksize=BATCH_ROWS)
-        connection.post(query, body=encode_stream(content.schema, batches, options), settings=ARROW).read()
+        connection.post(query, body=encode_stream(content.schema, batches, options), settings=INSERT).read()
 
     def read(connection: HttpConnection, table: Table) -> pl.DataFrame:
         query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import inspect
 import secrets
 import selectors
@@ -15,8 +14,10 @@ import ssl
 import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from http.client import OK, HTTPConnection, HTTPResponse, HTTPSConnection
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,17 +32,17 @@ from framehaul.servers.address import TIMEOUT_SECONDS
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import adbc_driver_postgresql.dbapi
-    import asyncpg
     import chdb
-    import clickhouse_driver
     import duckdb
     import httpx
-    import ibis
     import psycopg
-    import psycopg2.extensions
     import sqlalchemy
-    from asynch.proto.connection import Connection as AsynchConnection
     from clickhouse_connect.driver.client import Client as ConnectClient
+
+type Settings = Mapping[str, str | int]
+"""Settings of ClickHouse by name."""
+type Body = bytes | Iterator[Buffer]
+type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 
 # The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
 PG_PARQUET_WORKS = """
@@ -82,14 +83,12 @@ class ParquetExchange:
 class HttpEndpoint:
     """ClickHouse's HTTP interface for clients that connect for each request."""
 
-    url: str
-    database: str
-    headers: dict[str, str]
+    server: ClickHouseServer
 
     def request(self, query: str, body: bytes = b"") -> Request:
         """Return a POST request that runs `query`, with `body` as its data."""
-        parameters = urlencode({"database": self.database, "query": query})
-        return Request(f"{self.url}?{parameters}", data=body, headers=self.headers, method="POST")
+        parameters = urlencode({"database": self.server.database, "query": query})
+        return Request(f"{self.server.url}?{parameters}", data=body, headers=_headers(self.server), method="POST")
 
 
 class QueryError(RuntimeError):
@@ -97,10 +96,8 @@ class QueryError(RuntimeError):
 
 
 def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Yield the parts of a body in chunked transfer encoding, without the copy that `http.client` makes.
-
-    https://www.rfc-editor.org/rfc/rfc9112#section-7.1
-    """
+    """Yield the parts of a body in chunked transfer encoding, without the copy that `http.client` makes."""
+    # https://www.rfc-editor.org/rfc/rfc9112#section-7.1
     for part in parts:
         chunk = memoryview(part).cast("B")
         if len(chunk):
@@ -110,18 +107,20 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     yield b"0\r\n\r\n"
 
 
-class TrackedResponse(http.client.HTTPResponse):
-    """A response that records whether it was closed before its end."""
+class OwnedResponse(HTTPResponse):
+    """A response that closes its connection if it is closed before its end, which would precede the next response."""
 
-    cut_off = False
+    connection: HTTPConnection | None = None
 
     def close(self) -> None:
-        """Close the response, and record whether it was cut off."""
-        self.cut_off = self.cut_off or getattr(self, "fp", None) is not None
+        """Close the response, and the connection if there is more to read."""
+        cut_off = getattr(self, "fp", None) is not None
         super().close()
+        if cut_off and self.connection:
+            self.connection.close()
 
 
-def has_ended(connection: http.client.HTTPConnection) -> bool:
+def has_ended(connection: HTTPConnection) -> bool:
     """Return whether the server has closed an idle connection, from which only its end can be received."""
     # ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
     # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
@@ -136,14 +135,11 @@ def has_ended(connection: http.client.HTTPConnection) -> bool:
 class HttpConnection:
     """ClickHouse's HTTP interface over one persistent connection of the standard library's `http.client`."""
 
-    connection: http.client.HTTPConnection
+    connection: HTTPConnection
     database: str
     headers: dict[str, str]
-    _last: http.client.HTTPResponse | None = field(default=None, init=False, compare=False, repr=False)
 
-    def post(
-        self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] | None = None
-    ) -> http.client.HTTPResponse:
+    def post(self, query: str, *, body: Body = b"", settings: Settings | None = None) -> HTTPResponse:
         """Run `query` with `body` as its data; the parts of an iterator are sent as chunks.
 
         A query opens another connection when the last response was not read to its end, a body was sent in part, or
@@ -156,7 +152,7 @@ class HttpConnection:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if getattr(self._last, "cut_off", False) or has_ended(self.connection):
+        if has_ended(self.connection):
             self.connection.close()
         try:
             # A server that rejects a body closes the connection during sending; its response has the reason.
@@ -166,14 +162,15 @@ class HttpConnection:
         except BaseException:
             self.connection.close()
             raise
-        self._last = response
-        if response.status != http.client.OK:
+        assert isinstance(response, OwnedResponse)
+        response.connection = self.connection
+        if response.status != OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
 
 
 @asynccontextmanager
-async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
+async def open_asyncpg(server: PostgresServer) -> AsyncIterator[Any]:
     """Open an asyncpg connection, which is in autocommit outside a transaction."""
     import asyncpg
 
@@ -184,13 +181,11 @@ async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connecti
         connection.terminate() if connection.is_closed() else await connection.close(timeout=30)
 
 
-@contextmanager
-def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+def open_psycopg(server: PostgresServer) -> psycopg.Connection[Any]:
     """Open a psycopg connection in autocommit, so that a technique's last statement is its commit."""
     import psycopg
 
-    with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
-        yield connection
+    return psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30)
 
 
 @contextmanager
@@ -198,28 +193,21 @@ def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[An
     """Open a psycopg connection without TLS, to read rows from its socket; raise UnavailableError for one with TLS."""
     with open_psycopg(server) as connection:
         if connection.pgconn.ssl_in_use:
-            raise UnavailableError(
-                "the connection is encrypted, and rows are read from its socket: add sslmode=disable to the address "
-                "if the network to the server is private"
-            )
+            remedy = "add sslmode=disable to the address if the network to the server is private"
+            raise UnavailableError(f"the connection is encrypted, and rows are read from its socket: {remedy}")
         yield connection
 
 
-@contextmanager
-def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
+def open_adbc(server: PostgresServer) -> adbc_driver_postgresql.dbapi.Connection:
     """Open an ADBC connection, which begins a transaction with its first statement."""
     import adbc_driver_postgresql.dbapi
 
-    with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
-        yield connection
+    return adbc_driver_postgresql.dbapi.connect(server.dsn())
 
 
 @contextmanager
 def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manager.dbapi.Connection]:
-    """Open a connection of ClickHouse's ADBC driver; raise UnavailableError when it is not installed.
-
-    No wheel contains the driver; driver managers find it by its name.
-    """
+    """Open a connection of ClickHouse's ADBC driver, which no wheel contains; raise UnavailableError without it."""
     import adbc_driver_manager.dbapi
 
     uri = f"{server.url}?database={quote(server.database, safe='')}"
@@ -230,10 +218,8 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
     except adbc_driver_manager.ProgrammingError as error:
         if error.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
             raise
-        raise UnavailableError(
-            "ADBC's driver for ClickHouse is not installed: make tools builds it, in about two minutes, or "
-            "dbc install clickhouse (https://docs.columnar.tech/dbc)"
-        ) from None
+        remedy = "make tools builds it, in two minutes, or dbc install clickhouse (https://docs.columnar.tech/dbc)"
+        raise UnavailableError(f"ADBC's driver for ClickHouse is not installed: {remedy}") from None
     with connection:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -241,7 +227,7 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
         yield connection
 
 
-def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
+def adbc_settings(settings: Settings) -> dict[str, str]:
     """Return settings of ClickHouse as options of an ADBC statement."""
     return {f"clickhouse.setting.{name}": str(value) for name, value in settings.items()}
 
@@ -267,12 +253,9 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
     import duckdb_extension_postgres_scanner
 
-    extension = next(
-        Path(path) / "extensions" / f"v{duckdb.__version__}" / "postgres_scanner.duckdb_extension"
-        for path in duckdb_extension_postgres_scanner.__path__
-    )
+    extensions = f"{duckdb_extension_postgres_scanner.__path__[0]}/extensions/v{duckdb.__version__}"
     with connected_duckdb() as connection:
-        connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
+        connection.execute(f"LOAD {quote_postgres_text(f'{extensions}/postgres_scanner.duckdb_extension')}")
         # DuckDB expects UTF-8 but does not request it. It opens sessions when it needs them, so the address sets it.
         server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
         connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
@@ -284,10 +267,9 @@ def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection
     """Open a psycopg connection to a server with pg_parquet; raise UnavailableError without it."""
     with open_psycopg(server) as connection:
         if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
-            raise UnavailableError(
-                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
-                "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
-            )
+            remedy = "point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory where it is built, use SERVERS=docker"
+            own = "or run CREATE EXTENSION pg_parquet on your own server"
+            raise UnavailableError(f"this server does not have the extension pg_parquet: {remedy}, {own}")
         yield connection
 
 
@@ -306,10 +288,8 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     """Open a psycopg connection for Parquet files; raise UnavailableError without pg_parquet or a shared directory."""
     with _open_with_pg_parquet(server) as connection:
         if server.exchange is None:
-            raise UnavailableError(
-                "pg_parquet reads and writes files on the server: set FRAMEHAUL_EXCHANGE_DIR to a directory that this "
-                "machine shares with it"
-            )
+            remedy = "set FRAMEHAUL_EXCHANGE_DIR to a directory that this machine shares with it"
+            raise UnavailableError(f"pg_parquet reads and writes files on the server: {remedy}")
         directory, on_server = Path(server.exchange[0]), server.exchange[1]
         try:
             yield ParquetExchange(connection, directory, on_server)
@@ -325,27 +305,19 @@ def _sqlalchemy(url: str | sqlalchemy.URL, **options: Any) -> sqlalchemy.Connect
     return sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, **options).connect()
 
 
-def open_sqlalchemy(server: PostgresServer) -> sqlalchemy.Connection:
-    """Open a SQLAlchemy connection over psycopg."""
-    import psycopg
-
-    return _sqlalchemy("postgresql+psycopg://", creator=partial(psycopg.connect, server.dsn()))
+def open_sqlalchemy(server: PostgresServer, driver: str = "psycopg") -> sqlalchemy.Connection:
+    """Open a SQLAlchemy connection over psycopg or psycopg2, which takes the address as it is."""
+    return _sqlalchemy(f"postgresql+{driver}://", creator=partial(import_module(driver).connect, server.dsn()))
 
 
-def open_sqlalchemy_psycopg2(server: PostgresServer) -> sqlalchemy.Connection:
-    """Open a SQLAlchemy connection over psycopg2."""
-    import psycopg2
-
-    return _sqlalchemy("postgresql+psycopg2://", creator=partial(psycopg2.connect, server.dsn()))
+open_sqlalchemy_psycopg2 = partial(open_sqlalchemy, driver="psycopg2")
 
 
-@contextmanager
-def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connection]:
+def open_psycopg2(server: PostgresServer) -> contextlib.closing[Any]:
     """Open a psycopg2 connection, which begins a transaction with its first statement."""
     import psycopg2
 
-    with contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30)) as connection:
-        yield connection
+    return contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30))
 
 
 def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
@@ -355,25 +327,21 @@ def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[clickhouse_driver.Client]:
+def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False) -> Iterator[Any]:
     """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
     trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    settings = {"use_numpy": use_numpy}
-    with clickhouse_driver.Client(**_login(server, server.native_port), settings=settings, ca_certs=trusted) as client:
+    options = _login(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": trusted}
+    with clickhouse_driver.Client(**options) as client:
         client.execute("SELECT 1")
         yield client
 
 
-def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
-    """Open a clickhouse-driver client that returns numpy arrays."""
-    return open_clickhouse_driver(server, use_numpy=True)
+open_clickhouse_driver_numpy = partial(open_clickhouse_driver, use_numpy=True)
 
 
-def _sqlalchemy_clickhouse(
-    dialect: str, server: ClickHouseServer, port: int, options: Mapping[str, str]
-) -> sqlalchemy.Connection:
+def _sqlalchemy_clickhouse(dialect: str, server: ClickHouseServer, port: int, options: Any) -> sqlalchemy.Connection:
     """Return a SQLAlchemy connection by a dialect of ClickHouse, connected before the clock starts."""
     import sqlalchemy
 
@@ -384,28 +352,23 @@ def _sqlalchemy_clickhouse(
 
 
 @contextmanager
-def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over clickhouse-driver."""
-    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
+def open_clickhouse_sqlalchemy(server: ClickHouseServer, protocol: str = "native") -> Iterator[sqlalchemy.Connection]:
+    """Open a SQLAlchemy connection over clickhouse-driver, or with the protocol `http` over requests."""
+    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialects
 
-    secure = {"secure": "True"} if server.secure else {}
-    with _sqlalchemy_clickhouse("clickhouse+native", server, server.native_port, secure) as connection:
-        native: Any = connection.connection.dbapi_connection
-        with native.transport:  # the dialect's own close does nothing
+    if protocol == "native":
+        port, secure = server.native_port, {"secure": "True"}
+    else:
+        trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's
+        port, secure = server.http_port, {"protocol": "https"} | ({"verify": trusted} if trusted else {})
+    with _sqlalchemy_clickhouse(f"clickhouse+{protocol}", server, port, secure if server.secure else {}) as connection:
+        driver: Any = connection.connection.dbapi_connection
+        transport = driver.transport if protocol == "native" else contextlib.closing(driver.transport.http)
+        with transport:  # the dialect's own close does nothing
             yield connection
 
 
-@contextmanager
-def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
-    """Open a SQLAlchemy connection over requests, by clickhouse-sqlalchemy's dialect for HTTP."""
-    import clickhouse_sqlalchemy  # noqa: F401  it registers the dialect
-
-    trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    secure = {"protocol": "https"} | ({"verify": trusted} if trusted else {}) if server.secure else {}
-    with _sqlalchemy_clickhouse("clickhouse+http", server, server.http_port, secure) as connection:
-        session: Any = connection.connection.dbapi_connection
-        with contextlib.closing(session.transport.http):  # the dialect's own close does nothing
-            yield connection
+open_clickhouse_sqlalchemy_http = partial(open_clickhouse_sqlalchemy, protocol="http")
 
 
 def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> sqlalchemy.Connection:
@@ -421,7 +384,7 @@ def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> sqlalchemy.C
 
 
 @asynccontextmanager
-async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
+async def open_asynch(server: ClickHouseServer) -> AsyncIterator[Any]:
     """Open an asynch connection over the native protocol."""
     from asynch.proto.connection import Connection as AsynchConnection
 
@@ -440,34 +403,30 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
 
 def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint]:
     """Return the HTTP interface for urllib, which connects for each request, within the technique."""
-    return contextlib.nullcontext(HttpEndpoint(server.url, server.database, _headers(server)))
+    return contextlib.nullcontext(HttpEndpoint(server))
 
 
 @contextmanager
 def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """Open a connection of `http.client`."""
-    kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
+    kind = HTTPSConnection if server.secure else HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
-        plain.response_class = TrackedResponse
+        plain.response_class = OwnedResponse
         connection = HttpConnection(plain, server.database, _headers(server))
         connection.post("SELECT 1").read()
         yield connection
 
 
-@contextmanager
-def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> Iterator[ConnectClient]:
+def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "python") -> ConnectClient:
     """Open a clickhouse-connect client without compression, its fastest setting on loopback."""
     import clickhouse_connect
 
-    with clickhouse_connect.get_client(
-        **_login(server, server.http_port), compress=False, native_codec=native_codec, dedicated_pool=True
-    ) as client:
-        yield client
+    options = {"compress": False, "native_codec": native_codec, "dedicated_pool": True}
+    return clickhouse_connect.get_client(**(_login(server, server.http_port) | options))
 
 
-def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ConnectClient]:
-    """Open a clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
-    return open_clickhouse_connect(server, "rust_strict")
+open_clickhouse_connect_rust = partial(open_clickhouse_connect, native_codec="rust_strict")
+"""Open a client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
 
 
 @dataclass(frozen=True)
@@ -484,7 +443,7 @@ class ChdbRemote:
         arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
         return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
 
-    def settings(self, chosen: Mapping[str, str | int]) -> str:
+    def settings(self, chosen: Settings) -> str:
         """Return a SETTINGS clause, which applies to engine and server, with LZ4 between them."""
         compressed = {**chosen, "network_compression_method": "LZ4"}
         return "SETTINGS " + ", ".join(f"{name} = {value!r}" for name, value in compressed.items())
@@ -492,11 +451,8 @@ class ChdbRemote:
 
 @contextmanager
 def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
-    """Open chDB in memory, which connects to the server over the native protocol with its first query.
-
-    A process has one engine: a second engine with other settings cannot be opened before the first is closed.
-    Raises UnavailableError when chDB, which takes half a gigabyte, is not installed.
-    """
+    """Open chDB in memory, which connects to the server with its first query; raise UnavailableError without chDB."""
+    # A process has one engine: a second engine with other settings cannot be opened before the first is closed.
     try:
         import chdb
     except ImportError:
@@ -506,7 +462,7 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 
 
 @contextmanager
-def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.BaseBackend]:
+def _ibis(name: str, opener: SyncOpener, server: Any) -> Iterator[Any]:
     """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
         import ibis
@@ -515,21 +471,15 @@ def _ibis(name: str, opening: AbstractContextManager[Any]) -> Iterator[ibis.Base
     except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
         raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
-    with opening as client:
+    with opener(server) as client:
         yield backend.from_connection(client)
 
 
-def open_ibis_postgres(server: PostgresServer) -> AbstractContextManager[ibis.BaseBackend]:
-    """Open Ibis over a psycopg connection; raise UnavailableError when Ibis is not installed."""
-    return _ibis("postgres", open_psycopg(server))
+open_ibis_postgres = partial(_ibis, "postgres", open_psycopg)
+open_ibis_clickhouse = partial(_ibis, "clickhouse", open_clickhouse_connect)
 
 
-def open_ibis_clickhouse(server: ClickHouseServer) -> AbstractContextManager[ibis.BaseBackend]:
-    """Open Ibis over a clickhouse-connect client; raise UnavailableError when Ibis is not installed."""
-    return _ibis("clickhouse", open_clickhouse_connect(server))
-
-
-def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:
+def table_by_ibis(backend: Any, table: Table) -> Any:
     """Return a table with UUIDs as text, because Ibis cannot convert the drivers' UUIDs to Arrow."""
     stored = backend.table(table.name)
     return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
@@ -556,12 +506,11 @@ async def awaited(returned: Any) -> Any:
 @asynccontextmanager
 async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     """Enter a context manager of either kind as an asynchronous one."""
-    if isinstance(block, AbstractAsyncContextManager):
-        async with block as value:
-            yield value
-    else:
-        with block as value:
-            yield value
+    async with contextlib.AsyncExitStack() as stack:
+        if isinstance(block, AbstractAsyncContextManager):
+            yield await stack.enter_async_context(block)
+        else:
+            yield stack.enter_context(block)
 
 
 @asynccontextmanager
@@ -569,9 +518,6 @@ async def open_asyncpg_pair(server: PostgresServer) -> AsyncIterator[tuple[Any, 
     """Open two asyncpg connections."""
     async with open_asyncpg(server) as one, open_asyncpg(server) as other:
         yield one, other
-
-
-type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 
 
 def _both(first: SyncOpener, second: SyncOpener) -> SyncOpener:

@@ -30,11 +30,9 @@ HALVES = Contract(
 )
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
 REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
-IDEMPOTENT = replace(
-    CLICKHOUSE_APPEND,
-    locks="nothing; it changes a setting of the table, which stays changed",
-    after_failure="the blocks written before; tried again, each of them once",
-)
+CHANGED_SETTING = "nothing; it changes a setting of the table, which stays changed"
+TRIED_AGAIN = "the blocks written before; tried again, each of them once"
+IDEMPOTENT = replace(CLICKHOUSE_APPEND, locks=CHANGED_SETTING, after_failure=TRIED_AGAIN)
 
 STAGING_TABLE = "a staging table if the client was killed"
 LOST_UPDATES = "nothing: rows that others write at the same time are lost"
@@ -44,21 +42,13 @@ REPLACED_BESIDE = Contract("replace", LOST_UPDATES, REPLACED.others_see, f"the o
 UPSERT = Contract("upsert", "rows that it changes", "nothing until it commits", "nothing")
 UPSERT_SNAPSHOT = replace(UPSERT, after_failure="nothing; of two writers that add the same key at once, one fails")
 UPSERT_SWAP = replace(UPSERT, locks="the table against writers, and at its end against readers")
-UPSERT_BLOCKS = Contract(
-    "upsert",
-    "nothing",
-    "every block as soon as it is written; without FINAL both rows until a merge",
-    "the blocks written before; safe to retry",
-)
+BLOCKS = f"{CLICKHOUSE_APPEND.others_see}; without FINAL both rows until a merge"
+UPSERT_BLOCKS = Contract("upsert", "nothing", BLOCKS, "the blocks written before; safe to retry")
 UPSERT_EXCHANGED = replace(REPLACED_BESIDE, kind="upsert")
-UPSERT_PARTITIONS = replace(
-    UPSERT_EXCHANGED,
-    others_see="each partition as soon as it is replaced",
-    after_failure=f"the partitions replaced before; {STAGING_TABLE}",
-)
-UPSERT_PATCHED = Contract(
-    "upsert", "nothing", "changed rows first, then new rows", f"possibly only the changed rows; {STAGING_TABLE}"
-)
+PARTITIONS = f"the partitions replaced before; {STAGING_TABLE}"
+CHANGED = f"possibly only the changed rows; {STAGING_TABLE}"
+UPSERT_PARTITIONS = Contract("upsert", LOST_UPDATES, "each partition as soon as it is replaced", PARTITIONS)
+UPSERT_PATCHED = Contract("upsert", "nothing", "changed rows first, then new rows", CHANGED)
 MISSING = f"possibly missing rows until it is retried; {STAGING_TABLE}"
 UPSERT_DELETED = Contract("upsert", "nothing", "changed rows are missing for a while", MISSING)
 ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP, UPSERT_EXCHANGED)

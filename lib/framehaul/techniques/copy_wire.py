@@ -57,9 +57,15 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
             while pgconn.flush():
                 _poll(pgconn.socket, select.POLLOUT).poll()
             with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
+                # https://man7.org/linux/man-pages/man7/socket.7.html
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAIT_BYTES)
                 error = yield from decode_answer(wire, decoder, connection.cancel)
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
                 wire.send(EMPTY_QUERY)
-            _take_answer(pgconn)
+            while pgconn.is_busy() or pgconn.get_result():
+                if pgconn.is_busy():  # libpq's own wait would hold the interpreter's lock
+                    _poll(pgconn.socket, select.POLLIN).poll()
+                    pgconn.consume_input()
         except BaseException:
             connection.close()  # its state is unknown
             raise
@@ -70,16 +76,6 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
 def reads_socket(connection: psycopg.Connection[Any]) -> bool:
     """Return whether rows can be read from the socket of a connection, past libpq."""
     return not connection.pgconn.ssl_in_use and connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
-
-
-def _take_answer(pgconn: psycopg.pq.abc.PGconn) -> None:
-    """Let libpq read the response to the empty query; libpq's own wait would hold the interpreter's lock."""
-    while True:
-        while pgconn.is_busy():
-            _poll(pgconn.socket, select.POLLIN).poll()
-            pgconn.consume_input()
-        if pgconn.get_result() is None:
-            return
 
 
 def _poll(descriptor: int, until: int) -> select.poll:
@@ -98,35 +94,34 @@ def decode_answer(
     """
     buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
     error: Exception | None = None
-    with _woken_for(wire, WAIT_BYTES):
-        while True:
-            before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end, decoder.batch_bytes)
-            if end == before:
-                raise error or psycopg.OperationalError("the server closed the connection in the middle of a COPY")
-            while end - first >= MESSAGE_HEAD_BYTES:
-                size = 1 + int.from_bytes(buffer[first + 1 : first + MESSAGE_HEAD_BYTES].tobytes())
-                kind, whole = bytes(buffer[first : first + 1]), first + size <= end
-                if kind[0] == COPY_DATA and error is None:
-                    try:
-                        taken = _decoded(decoder, buffer[first:], end - first, whole=whole)
-                    except ValueError as refused:
-                        error = refused
-                        cancel()
-                        continue
-                elif kind not in b"dEZ" + SKIPPED:
-                    raise error or ValueError(f"{kind!r} is no message of PostgreSQL after a COPY: is it encrypted?")
-                else:
-                    taken = size if whole else 0
-                    if whole and kind == b"E":
-                        error = error or _error(buffer[first + MESSAGE_HEAD_BYTES : first + size].tobytes())
-                    elif whole and kind == b"Z":
-                        return error
-                if not taken:
-                    break
-                first += taken
-            buffer = moved(buffer, first, end, max(2 * decoder.batch_bytes, 2 * (end - first)))
-            first, end = 0, end - first
-            yield
+    while True:
+        before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end, decoder.batch_bytes)
+        if end == before:
+            raise error or psycopg.OperationalError("the server closed the connection in the middle of a COPY")
+        while end - first >= MESSAGE_HEAD_BYTES:
+            size = 1 + int.from_bytes(buffer[first + 1 : first + MESSAGE_HEAD_BYTES].tobytes())
+            kind, whole = bytes(buffer[first : first + 1]), first + size <= end
+            if kind[0] == COPY_DATA and error is None:
+                try:
+                    taken = _decoded(decoder, buffer[first:], end - first, whole=whole)
+                except ValueError as refused:
+                    error = refused
+                    cancel()
+                    continue
+            elif kind not in b"dEZ" + SKIPPED:
+                raise error or ValueError(f"{kind!r} is no message of PostgreSQL after a COPY: is it encrypted?")
+            else:
+                taken = size if whole else 0
+                if whole and kind == b"E":
+                    error = error or _error(buffer[first + MESSAGE_HEAD_BYTES : first + size].tobytes())
+                elif whole and kind == b"Z":
+                    return error
+            if not taken:
+                break
+            first += taken
+        buffer = moved(buffer, first, end, max(2 * decoder.batch_bytes, 2 * (end - first)))
+        first, end = 0, end - first
+        yield
 
 
 def _decoded(decoder: CopyDecoder, data: Bytes, size: int, *, whole: bool) -> int:
@@ -150,24 +145,11 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> 
     return end
 
 
-@contextlib.contextmanager
-def _woken_for(wire: socket.socket, size: int) -> Iterator[None]:
-    """Let waits for the socket last until this many bytes have arrived."""
-    # https://man7.org/linux/man-pages/man7/socket.7.html
-    before = wire.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-    try:
-        yield
-    finally:
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, before)
-
-
 def _error(fields: bytes) -> psycopg.Error:
     """Return psycopg's error for an ErrorResponse."""
     # https://www.postgresql.org/docs/18/protocol-error-fields.html
     values = {field[:1]: field[1:].decode(errors="replace") for field in fields.split(b"\0")}
-    try:
-        kind = psycopg.errors.lookup(values.get(b"C", ""))
-    except KeyError:
-        kind = psycopg.DatabaseError
+    kind: type[psycopg.Error] = psycopg.DatabaseError
+    with contextlib.suppress(KeyError):
+        kind = psycopg.errors.lookup(values[b"C"])
     return kind(values.get(b"M", "an error without a message"))

@@ -64,9 +64,8 @@ def prepare_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the frame for PostgreSQL in Polars, with nested values as JSON; raises ValueError as `prepare` does."""
     frame = conform(frame, table)
     check_text(frame, table)
-    content = frame.to_arrow()
+    content = in_microseconds(frame.to_arrow(), table)
     check_json(content, table)
-    in_microseconds(content, table)
     nested = {name: documents(content.column(name), name) for name in table.columns_of(*NESTED)}
     return frame.with_columns(pl.Series(name, values=texts) for name, texts in nested.items())
 
@@ -88,22 +87,17 @@ def check_json(content: pa.Table, table: Table) -> None:
 
 
 def in_microseconds(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content with timestamps and lists of timestamps in microseconds, the unit of PostgreSQL and pgpq.
-
-    Raises ValueError for nanoseconds, which PostgreSQL would truncate.
-    """
+    """Return the content with timestamps, in lists as well, in microseconds; raises ValueError for nanoseconds."""
     for column in table.columns:
-        kind = column.element.types.arrow if column.type in ARRAYS else column.types.arrow
+        kind = column.innermost.types.arrow
         if not pa.types.is_timestamp(kind) or kind.unit != "ns":
             continue
         wanted = pa.timestamp("us", kind.tz)
         try:
             values = content.column(column.name).cast(pa.list_(wanted) if column.type in ARRAYS else wanted)
         except pa.ArrowInvalid:
-            raise ValueError(
-                f"column {column.name} holds nanoseconds, and PostgreSQL microseconds: make it a number, which keeps "
-                "them, or round it"
-            ) from None
+            said = "holds nanoseconds, and PostgreSQL microseconds: make it a number, which keeps them, or round it"
+            raise ValueError(f"column {column.name} {said}") from None
         at = content.column_names.index(column.name)
         content = content.set_column(at, content.schema.field(at).with_type(values.type), values)
     return content
@@ -128,27 +122,20 @@ def check_nested(name: str, part: Column, values: pa.Array) -> None:
     """Raise ValueError for dates, moments and NULL that ClickHouse cannot store in this part of a column."""
     if part.type is ColumnType.DATE:
         first, last, remedy = DATES[part.types.clickhouse]
-        found = pc.min_max(values.cast(pa.int32())).as_py()  # Python's dates end in year 9999, Arrow's do not
+        least, most = pc.min_max(values.cast(pa.int32())).as_py().values()  # Python's dates end in year 9999
         ends = [(day - dt.date(1970, 1, 1)).days for day in (first, last)]
-        if found["min"] is not None and not ends[0] <= found["min"] <= found["max"] <= ends[1]:
-            raise ValueError(
-                f"column {name} holds dates outside {first} to {last}, which ClickHouse's {part.types.clickhouse} "
-                f"does not have: {remedy}"
-            )
+        if least is not None and not ends[0] <= least <= most <= ends[1]:
+            lacks = f"which ClickHouse's {part.types.clickhouse} does not have"
+            raise ValueError(f"column {name} holds dates outside {first} to {last}, {lacks}: {remedy}")
     if part.type in MOMENTS and any_outside(values):
-        raise ValueError(
-            f"column {name} holds moments that ClickHouse's DateTime64 does not have, which goes from year 1 to 9999: "
-            "make them text, or replace them by NULL"
-        )
+        said = "holds moments that ClickHouse's DateTime64 does not have, which goes from year 1 to 9999"
+        raise ValueError(f"column {name} {said}: make them text, or replace them by NULL")
     if part.type not in NULL_IS:
         return
-    if values.null_count:
+    if nulls := values.null_count:
         kind, what, remedy = NULL_IS[part.type]
-        nulls = f"{values.null_count:,} NULL{'s' * (values.null_count > 1)}"
-        raise ValueError(
-            f"column {name} holds {nulls} in place of a {what}, and ClickHouse's {kind} cannot be NULL: make them "
-            f"{remedy}, and keep which they were in a column of its own"
-        )
+        held = f"holds {nulls:,} NULL{'s' * (nulls > 1)} in place of a {what}, and ClickHouse's {kind} cannot be NULL"
+        raise ValueError(f"column {name} {held}: make them {remedy}, and keep which they were in a column of its own")
     if part.type is ColumnType.MAP:
         first_item, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
         check_nested(name, part.fields[1], values.items.slice(first_item, end - first_item))
@@ -169,12 +156,10 @@ def any_outside(moments: pa.Array) -> bool:
 
 
 def with_long_text(content: pa.Table, table: Table) -> pa.Table:
-    """Return the content without addresses and long numbers whose text ClickHouse would read as their bytes.
-
-    ClickHouse does so if every text of a batch has as many characters as the type has bytes. Here numbers of that
-    length get a leading zero, and addresses all of their digits.
-    https://github.com/ClickHouse/ClickHouse/blob/master/src/Processors/Formats/Impl/ArrowColumnToCHColumn.cpp
-    """
+    """Return the content without addresses and long numbers whose text ClickHouse would read as their bytes."""
+    # ClickHouse does so if every text of a batch has as many characters as the type has bytes. Here numbers of that
+    # length get a leading zero, and addresses all of their digits.
+    # https://github.com/ClickHouse/ClickHouse/blob/master/src/Processors/Formats/Impl/ArrowColumnToCHColumn.cpp
     for name in table.columns_of(*LONG_NUMBERS, ColumnType.IPV6):
         at, texts = content.column_names.index(name), content.column(name)
         lengths = pc.utf8_length(texts)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from framehaul.techniques.contract import APPEND, Contract
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+type DataFrame = pl.DataFrame | pd.DataFrame
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
@@ -36,10 +43,14 @@ FAMILIES = _names("family")
 """Display names of families: the transport and the shape of the payload."""
 REQUIREMENTS = _names("requirement")
 """The requirements of techniques, except a server and the packages that they import."""
-REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
+REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
     "adbc_clickhouse": ("adbc_clickhouse",),
+    "bulk_load": ("empty_table",),
+    "upsert": ("key",),
+    "key": ("key",),
 }
+"""The requirements of clients, of kinds of contracts, and of techniques that use the key."""
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
 CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
@@ -93,41 +104,51 @@ def frame_and_driver(name: str) -> tuple[Frame, str]:
 
 
 def technique[F: Callable[..., Any]](
-    *,
     family: str,
     label: str,
-    client: str | None = None,
-    connections: int = 1,
     contract: Contract | None = None,
-    requires: tuple[Requirement, ...] = (),
     engine: str = "",
+    *,
+    client: str | None = None,
+    key: bool = False,
     final: bool = False,
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A write without a contract appends. Raises ValueError for an unknown family, a name that is already registered, or
-    a name that does not have the form `frame_driver_method`.
+    A function of `connections` takes a pair of clients, and a write without a contract appends. Raises ValueError for
+    an unknown family, a name that is already registered, or a name that is not of the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
         origin, module = function.__module__.split(".")[-2:]
         database, direction = cast("tuple[Database, Direction]", tuple(module.split("_")))
-        key = database, direction, function.__name__
+        name = database, direction, function.__name__
         frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        if key in _TECHNIQUES:
+        if name in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
-        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver)
+        pair = [*inspect.signature(function).parameters][:1] == ["connections"]
+        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
-        needs: tuple[Requirement, ...] = (*requires, *REQUIREMENTS_OF_CLIENTS.get(opened, ()))
-        if terms and terms.kind == "bulk_load":
-            needs = (*needs, "empty_table")
+        causes = "key" * key, opened, terms.kind if terms else ""
+        needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
-        _TECHNIQUES[key] = Technique(*names, terms, connections, needs, engine, final)
+        _TECHNIQUES[name] = Technique(*names, terms, 1 + pair, needs, engine, final)
         return function
 
     return register
+
+
+def also_from_pandas[F: Callable[..., Any]](function: F) -> F:
+    """Register a write from Polars, whose code takes either frame, for pandas as well; return it by its other name."""
+    one = next(one for one in _TECHNIQUES.values() if one.function is function)
+    code: Any = function
+    twin: Any = FunctionType(code.__code__, code.__globals__, one.name.replace("polars_", "pandas_"))
+    twin.__annotations__ = function.__annotations__
+    copy = replace(one, function=twin, frame="pandas", label=one.label.replace("Polars", "Pandas"))
+    _TECHNIQUES[copy.key] = copy
+    return cast("F", twin)
 
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
@@ -141,18 +162,12 @@ MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_re
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
-    places = {origin: f"framehaul.techniques.{origin}" for origin in get_args(Registered)}
-    places["framehaul"] = "framehaul.api.framehaul"
-    modules = [f"{place}.{name}" for name in MODULES for place in places.values()]
+    places = ["api.framehaul" if origin == "framehaul" else f"techniques.{origin}" for origin in get_args(Registered)]
+    modules = [f"framehaul.{place}.{name}" for name in MODULES for place in places]
     for module in modules:
         importlib.import_module(module)
-    chosen = [
-        one
-        for one in _TECHNIQUES.values()
-        if one.function.__module__ in modules
-        and database in (None, one.database)
-        and direction in (None, one.direction)
-    ]
+    chosen = [one for one in _TECHNIQUES.values() if one.function.__module__ in modules]
+    chosen = [one for one in chosen if database in (None, one.database) and direction in (None, one.direction)]
     return sorted(chosen, key=lambda one: modules.index(one.function.__module__))
 
 

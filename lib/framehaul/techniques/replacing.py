@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table]:
-    """Truncate a table in a transaction that lasts as long as the block; an error in the block restores the rows.
-
-    Other sessions wait for the end of the transaction: https://www.postgresql.org/docs/18/sql-truncate.html
-    """
+    """Truncate a table in a transaction that lasts as long as the block; an error in the block restores the rows."""
+    # Other sessions wait for the end of the transaction: https://www.postgresql.org/docs/18/sql-truncate.html
     with connection.transaction():
         connection.execute(UTF8)
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())

@@ -12,10 +12,7 @@ from framehaul.techniques.streaming import MOVES
 
 
 def source(database: str, direction: str, names: Iterable[str]) -> str:
-    """Return the functions of techniques, upserts or streamed moves, and code that calls them.
-
-    Raises KeyError for an unknown name.
-    """
+    """Return the functions of techniques and code that calls them; raises KeyError for an unknown name."""
     named = [technique_named(database, direction, name) for name in names]
     return "\n\n\n".join([*map(_function, named), "\n".join(map(_call, named))])
 
@@ -31,9 +28,9 @@ def _known() -> dict[tuple[str, str, str], Technique]:
 
 
 def _function(technique: Technique) -> str:
-    """Return a function as in its file, without the decorator that registers it."""
+    """Return a function as in its file, under the technique's name and without the decorator that registers it."""
     text = inspect.getsource(technique.function).strip()
-    return re.sub(r"\A.*?^(?=(async )?def )", "", text, count=1, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"\A.*?^((async )?def )\w+", rf"\1{technique.name}", text, count=1, flags=re.MULTILINE | re.DOTALL)
 
 
 def _call(technique: Technique) -> str:

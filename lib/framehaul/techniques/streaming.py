@@ -14,30 +14,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
-import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+from psycopg import Connection
 
 from framehaul.codecs.binary_form import in_binary_form, near_key_order
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import NOT_DECODED, read_blocks
+from framehaul.data import frames
 from framehaul.data.documents import without_documents
-from framehaul.data.frames import (
-    BATCH_ROWS,
-    ROUNDED,
-    check_forms,
-    check_kept,
-    encode_stream,
-    from_polars,
-    in_polars,
-    in_table_order,
-    uuid_text,
-    validated,
-    with_bytes,
-)
+from framehaul.data.frames import BATCH_ROWS
 from framehaul.data.schema import ARRAYS, NESTED, NO_NATIVE, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
@@ -48,58 +37,58 @@ from framehaul.techniques.copy_wire import reads_socket, receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
+type Batches = Iterator[pa.RecordBatch]
+type Connections = tuple[Connection[Any], AdbcConnection]
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
 """The rows that are sorted and sent together, and the rows of a row group."""
 MOST_BYTES = 64 << 20
 """The limit of both in bytes, for long rows."""
-ADBC_BATCH_BYTES = 16 << 20
+ADBC_BYTES = 16 << 20
 """The default size of ADBC's batches: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
-def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table, database: Database) -> Iterator[pa.RecordBatch]:
+def in_table_schema(batches: Batches, table: Table, database: Database) -> Batches:
     """Return the batches as `prepare` returns tables; the first batch is converted now, before anything is sent.
 
     Raises ValueError for a batch with other columns, with values that do not fit, with text that is not UTF-8, or that
     `prepare` rejects. The message has the first row of the batch. Later batches are checked when they are reached.
     """
-    rows = 0
 
-    def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        nonlocal rows
-        try:
-            given = without_extensions(validated(pa.Table.from_batches([in_table_order(batch, table)])))
-            content = given.cast(table.arrow_schema)
-            for column in table.columns:
-                came, kept = (of.column(column.name) for of in (given, content))
-                if column.type in (*ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
-                    check_kept(*(in_polars(values, column.name) for values in (came, kept)))
-                check_forms(kept, column)
-            content = prepare(content, table, database)
-        except ValueError as error:
-            raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
-        rows += batch.num_rows
-        return list[pa.RecordBatch](content.to_batches())
+    def conforming() -> Batches:
+        first_row = 0
+        for batch in batches:
+            try:
+                given = pa.Table.from_batches([frames.in_table_order(batch, table)])
+                given = without_extensions(frames.validated(given))
+                content = given.cast(table.arrow_schema)
+                for column in table.columns:
+                    came, kept = (of.column(column.name) for of in (given, content))
+                    if column.type in (*frames.ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
+                        frames.check_kept(*(frames.in_polars(values, column.name) for values in (came, kept)))
+                    frames.check_forms(kept, column)
+                yield from prepare(content, table, database).to_batches()
+            except ValueError as error:
+                raise ValueError(f"{error} (in the batch that begins with row {first_row:,})") from error
+            first_row += batch.num_rows
 
-    conforming = map(conform, batches)
-    return chain.from_iterable(chain(list(islice(conforming, 1)), conforming))
+    checked = conforming()
+    return chain(list(islice(checked, 1)), checked)
 
 
 def without_extensions(content: pa.Table) -> pa.Table:
-    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs.
-
-    Arrow's own cast to text returns their bytes.
-    """
+    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs."""
+    # Arrow's own cast to text returns their bytes.
     for at, field in enumerate(content.schema):
         if field.type == pa.uuid():
             storage = [chunk.storage for chunk in content.column(at).chunks]
-            texts = uuid_text(pl.Series(values=pa.chunked_array(storage, pa.binary(16)))).to_arrow()
+            texts = frames.uuid_text(pl.Series(values=pa.chunked_array(storage, pa.binary(16)))).to_arrow()
             content = content.set_column(at, field.name, texts)
         elif pa.types.is_nested(field.type) and "extension<" in str(field.type):
             raise ValueError(f"column {field.name} is {field.type}, which is not carried in batches: cast it to text")
     return content
 
 
-def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+def gathered(batches: Batches, rows: int) -> Iterator[pa.Table]:
     """Yield tables of consecutive batches with at least this many rows, or `MOST_BYTES`."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
@@ -111,7 +100,7 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
         yield pa.Table.from_batches(held)
 
 
-def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
+def one_ahead[T](items: Iterator[T]) -> Generator[T]:
     """Yield the items; a thread makes each item while its predecessor is used."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
@@ -120,25 +109,16 @@ def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
             yield item
 
 
-def copy_batches(
-    connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
-) -> None:
-    """Write batches by binary COPY in one transaction, `together` rows at a time near the order of the primary key.
-
-    Raises ValueError as `in_table_schema` does.
-    """
+def copy_batches(connection: Connection[Any], table: Table, batches: Batches, together: int = ROWS_TO_WRITE) -> None:
+    """Write batches by binary COPY in one transaction, `together` rows at a time near the order of the primary key."""
     conforming = in_table_schema(batches, table, "postgres")
     schema = in_binary_form(in_microseconds(table.arrow_schema.empty_table(), table), table).schema
     contents = (in_binary_form(content, table) for content in gathered(conforming, together))
     ordered = (picked(*near_key_order(content, table)) if table.key else content.to_batches() for content in contents)
-    with connection.transaction():
-        connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, schema, chain.from_iterable(ordered))
+    postgres_write.copy_binary(connection, table, schema, chain.from_iterable(ordered))
 
 
-def insert_batches(
-    connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
-) -> None:
+def insert_batches(connection: HttpConnection, table: Table, batches: Batches, together: int = ROWS_TO_WRITE) -> None:
     """Insert batches as Native blocks of one partition, sorted as the table is, from `together` rows at a time.
 
     A table with a type that is not encoded as Native gets an Arrow stream; small blocks keep the server's memory low.
@@ -151,13 +131,11 @@ def insert_batches(
         clickhouse_write.insert_native(connection, table, blocks)
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    settings = clickhouse_write.ARROW | clickhouse_write.own_token() | {"min_insert_block_size_rows": together}
-    connection.post(query, body=encode_stream(table.arrow_schema, conforming), settings=settings).read()
+    settings = clickhouse_write.insert_once(min_insert_block_size_rows=together)
+    connection.post(query, body=frames.encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
-def fetch_batches(
-    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, batch_bytes: int = 0
-) -> Generator[pa.RecordBatch, None, None]:
+def fetch_batches(connections: Connections, table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
     """Yield record batches of a binary COPY, read from psycopg's socket and decoded on demand.
 
     An encrypted connection is read by ADBC. A batch has about `batch_bytes`, by default 1 MB, or 16 MB with ADBC. The
@@ -165,7 +143,7 @@ def fetch_batches(
     """
     connection, adbc = connections
     if not reads_socket(connection):
-        yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BATCH_BYTES)
+        yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BYTES)
         return
     decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
@@ -176,64 +154,47 @@ def fetch_batches(
     yield from decoder.finish().to_batches()
 
 
-def fetch_adbc_batches(
-    connection: AdbcConnection, table: Table, batch_bytes: int = ADBC_BATCH_BYTES
-) -> Iterator[pa.RecordBatch]:
+def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = ADBC_BYTES) -> Batches:
     """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; end its transaction."""
     try:
-        with connection.cursor() as cursor:
+        with adbc.cursor() as cursor:
             cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
             cursor.execute(UTF8)
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
             for batch in cursor.fetch_record_batch():
-                yield from without_documents(validated(pa.Table.from_batches([batch])), table).to_batches()
+                yield from without_documents(frames.validated(pa.Table.from_batches([batch])), table).to_batches()
     finally:
-        connection.rollback()
+        adbc.rollback()
 
 
-def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch, None, None]:
-    """Yield record batches of Native blocks, or of an Arrow stream for types that are not decoded here.
-
-    Ending early closes the connection; its next query opens another connection.
-    """
-    try:
-        if table.columns_of(*NOT_DECODED):
-            query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
-            with connection.post(query, settings=clickhouse_read.ARROW) as response:
-                for batch in pa.ipc.open_stream(response):
-                    yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
-                response.read()
-        else:
-            query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-            settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
-            with connection.post(query, settings=settings) as response:
-                yield from read_blocks(response, table, table.arrow_large_schema)
-    except BaseException:
-        connection.connection.close()  # the rest of this response would be read as the next response
-        raise
+def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch]:
+    """Yield batches of Native blocks, or of Arrow for types not decoded here; ending early closes the connection."""
+    if table.columns_of(*NOT_DECODED):
+        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        with connection.post(query, settings=clickhouse_read.ARROW) as response:
+            for batch in pa.ipc.open_stream(response):
+                yield from frames.validated(frames.with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
+            response.read()
+    else:
+        query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+        with connection.post(query, settings=clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS) as response:
+            yield from read_blocks(response, table, table.arrow_large_schema)
 
 
-def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a Parquet file.
-
-    By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
-    """
+def read_batches(file: Path) -> Batches:
+    """Yield the record batches of a Parquet file."""
+    # By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
         yield from parquet.iter_batches(BATCH_ROWS)
 
 
-def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -> None:
-    """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`.
-
-    The file is written under another name and replaces `file` when it is complete; a failure leaves no file.
-    """
+def write_batches(batches: Batches, table: Table, file: Path) -> None:
+    """Write record batches to a Parquet file with row groups of `ROWS_TO_KEEP`, which replaces `file` at the end."""
     partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
     try:
         # Closed in any case: after an error the source would otherwise go on, with its connection locked.
-        with (
-            pq.ParquetWriter(partial, table.arrow_schema) as writer,
-            closing(one_ahead(gathered(batches, ROWS_TO_KEEP))) as contents,
-        ):
+        contents = one_ahead(gathered(batches, ROWS_TO_KEEP))
+        with pq.ParquetWriter(partial, table.arrow_schema) as writer, closing(contents):
             for content in contents:
                 writer.write_table(content.cast(table.arrow_schema))
         partial.replace(file)
@@ -241,19 +202,17 @@ def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -
         partial.unlink(missing_ok=True)
 
 
-def stream_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
+def stream_into_postgres(connection: Connection[Any], table: Table, file: Path) -> None:
     """Hold 262,144 rows in memory, as read and as sent."""
     copy_batches(connection, table, read_batches(file))
 
 
-def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
+def whole_into_postgres(connection: Connection[Any], table: Table, file: Path) -> None:
     """Hold the whole frame in memory."""
     postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
 
 
-def stream_from_postgres(
-    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path, batch_bytes: int = 0
-) -> None:
+def stream_from_postgres(connections: Connections, table: Table, file: Path, batch_bytes: int = 0) -> None:
     """Hold up to three row groups of 131,072 rows: one is made while its predecessor is written."""
     with closing(fetch_batches(connections, table, batch_bytes)) as batches:
         write_batches(batches, table, file)
@@ -261,7 +220,7 @@ def stream_from_postgres(
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
     """Hold the whole frame in memory."""
-    pq.write_table(from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
+    pq.write_table(frames.from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
@@ -282,7 +241,8 @@ def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path)
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
     """Hold the whole frame in memory."""
-    pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table), table), file)
+    frame = clickhouse_read.polars_http_client_arrow_preallocated(connection, table)
+    pq.write_table(frames.from_polars(frame, table), file)
 
 
 def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:

@@ -18,14 +18,14 @@ def discard(connection: HttpConnection, query: str, settings: Mapping[str, str |
     return total
 
 
-@technique(family="server", label="baseline: SELECT ... FORMAT Native, discarded (no decoding)")
+@technique("server", "baseline: SELECT ... FORMAT Native, discarded (no decoding)")
 def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
     """Read ClickHouse's own format, which is the least work for the server."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
     return discard(connection, query, NATIVE | LARGE_BLOCKS)
 
 
-@technique(family="server", label="baseline: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
+@technique("server", "baseline: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
 def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -> int:
     """Read the format of the fastest readers: UUIDs as text, dictionaries, the native writer, no compression."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"

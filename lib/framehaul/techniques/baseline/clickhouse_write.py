@@ -15,7 +15,7 @@ from framehaul.techniques.registry import technique
 FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
 
 
-@technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
+@technique("server", "baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert rows in the order in which the server stores them, which is sorted by key within a partition."""
     rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}"
@@ -23,11 +23,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
     connection.post(query, settings=FASTEST).read()
 
 
-@technique(
-    family="server",
-    label="baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)",
-    requires=("key",),
-)
+@technique("server", "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)", key=True)
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert shuffled rows, so that the server sorts them again; shuffling is on the clock."""
     order = f"cityHash64({table.clickhouse_key})"
@@ -36,7 +32,7 @@ def none_http_client_insert_select_unsorted(connection: HttpConnection, table: T
     connection.post(query, settings=FASTEST).read()
 
 
-@technique(family="server", label="baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
+@technique("server", "baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
 def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
     """Insert without sorting, compressing and writing; return the number of rows that the server reports."""
     query = f"INSERT INTO FUNCTION null({quote_clickhouse_text(table.clickhouse_structure)}) FORMAT ArrowStream"

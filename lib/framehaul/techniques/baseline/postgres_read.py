@@ -13,7 +13,7 @@ from framehaul.techniques.beyond.postgres_read import page_ranges, pages_query
 from framehaul.techniques.registry import technique
 
 
-@technique(family="server", label="baseline: COPY TO STDOUT, text, discarded (no decoding)")
+@technique("server", "baseline: COPY TO STDOUT, text, discarded (no decoding)")
 def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
     """Read PostgreSQL's text format; return the number of bytes."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT"
@@ -21,7 +21,7 @@ def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table:
         return sum(map(len, copy))
 
 
-@technique(family="server", label="baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
+@technique("server", "baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
 def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
     """Read PostgreSQL's binary format; return the number of bytes."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
@@ -29,15 +29,8 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
         return sum(map(len, copy))
 
 
-@technique(
-    family="server",
-    label="baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
-    client="asyncpg_pair",
-    connections=2,
-)
-async def none_asyncpg_copy_binary_two_connections(
-    connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
-) -> int:
+@technique("server", "baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)")
+async def none_asyncpg_copy_binary_two_connections(connections: tuple[Any, Any], table: Table) -> int:
     """Read half of the pages over each connection; return the number of bytes."""
     pages = await connections[0].fetchval(pages_query(table))
 
@@ -54,7 +47,7 @@ async def none_asyncpg_copy_binary_two_connections(
     return sum(await asyncio.gather(*map(discard, connections, page_ranges(pages))))
 
 
-@technique(family="server", label="baseline: SELECT serialised as binary inside the server (no wire, no decoding)")
+@technique("server", "baseline: SELECT serialised as binary inside the server (no wire, no decoding)")
 def none_psycopg_serialize(connection: psycopg.Connection[Any], table: Table) -> int:
     """Run the scan and the output functions by EXPLAIN ANALYZE, which sends nothing; return the number of rows."""
     # https://www.postgresql.org/docs/18/sql-explain.html, option SERIALIZE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pyarrow as pa
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, quote_clickhouse, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, Settings, adbc_settings
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
@@ -65,39 +65,35 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
     return content
 
 
-def select_arrow(
-    connection: HttpConnection, table: Table, settings: dict[str, str | int], *, preallocated: bool = False
-) -> pa.Table:
+def select_arrow(connection: HttpConnection, table: Table, settings: Settings, preallocated: bool = False) -> pa.Table:
     """Return the table's rows as the Arrow stream that the server sends with these settings."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return read_arrow(connection.post(query, settings=settings), preallocated=preallocated)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Decode Arrow, whose buffers Polars takes over; UUIDs become text on the server."""
     return to_polars(select_arrow(connection, table, ARROW), table)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
 def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """Decode Arrow, in whose buffers pandas 3 keeps text; only dates become Python objects."""
     return to_pandas(select_arrow(connection, table, ARROW), table)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
 def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Decode LowCardinality columns from dictionaries into plain text."""
     return to_polars(select_arrow(connection, table, ARROW_DICTIONARY), table)
 
 
 class Preallocated:
-    """A response as a file, each of whose reads goes from the socket into one new allocation.
+    """A response as a file, each of whose reads goes from the socket into one new allocation."""
 
-    `http.client` joins a read from pieces, which is one more copy. Arrow's memory pool (mimalloc) takes two to three
-    times as long for these allocations when it gets them from the kernel.
-    """
-
+    # `http.client` joins a read from pieces, which is one more copy. Arrow's memory pool (mimalloc) takes two to three
+    # times as long for these allocations when it gets them from the kernel.
     closed = False
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
@@ -111,29 +107,22 @@ class Preallocated:
         return pa.py_buffer(space[:filled])
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
 def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Receive by `readinto` instead of `read`, and decode dictionaries."""
     return to_polars(select_arrow(connection, table, ARROW_DICTIONARY, preallocated=True), table)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
 def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """Receive by `readinto` instead of `read`."""
     return to_pandas(select_arrow(connection, table, ARROW, preallocated=True), table)
 
 
-@technique(
-    family="arrow",
-    label="http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe",
-    client="http_client_pair",
-    connections=2,
-)
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe")
 def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table) -> pl.DataFrame:
-    """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table.
-
-    Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.
-    """
+    """Read every other partition over each connection, by two SELECTs, which do not share a snapshot of the table."""
+    # Concurrently written rows may be in one half and not in the other; merges never move rows between partitions.
     listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
     partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
 
@@ -148,7 +137,7 @@ def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table
         return pl.concat(pool.map(half, connections, (partitions[::2], partitions[1::2])), rechunk=False)
 
 
-@technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")
+@technique("http_native", "http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")
 def polars_http_client_native_decoded(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Compiled loops decode columns into Polars' string views as they arrive: the least work on both sides."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
@@ -156,7 +145,7 @@ def polars_http_client_native_decoded(connection: HttpConnection, table: Table) 
         return to_polars(read_native(response, table), table, valid=True)
 
 
-@technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Pandas dataframe")
+@technique("http_native", "http.client SELECT ... FORMAT Native, decoded by numba -> Pandas dataframe")
 def pandas_http_client_native_decoded(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each block into the layout of pandas."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
@@ -171,7 +160,7 @@ ADBC: dict[str, str | int] = {"enable_http_compression": 0}
 ADBC_BYTES = ARROW | ADBC | {"output_format_arrow_string_as_string": 0}
 
 
-@technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe", client="adbc_clickhouse")
+@technique("arrow", "ADBC fetch as Arrow -> Polars dataframe", client="adbc_clickhouse")
 def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: Table) -> pl.DataFrame:
     """ClickHouse's ADBC driver reads an Arrow stream over HTTP, by the same calls as for any database."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
@@ -181,7 +170,7 @@ def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: T
         return to_polars(cursor.fetch_arrow_table(), table)
 
 
-@technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
+@technique("arrow", "clickhouse-connect query_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
     """Polars takes over the driver's Arrow table."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
@@ -195,18 +184,16 @@ def query_df_arrow(client: ConnectClient, table: Table, library: str) -> Any:
     return client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library=library)
 
 
-@technique(family="arrow", label="clickhouse-connect query_df_arrow -> Polars dataframe")
+@technique("arrow", "clickhouse-connect query_df_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
     """Return the driver's own Polars frame."""
-    frame: pl.DataFrame = query_df_arrow(client, table, "polars")
-    return frame
+    return cast("pl.DataFrame", query_df_arrow(client, table, "polars"))
 
 
-@technique(family="arrow", label="clickhouse-connect query_df_arrow -> Pandas dataframe")
+@technique("arrow", "clickhouse-connect query_df_arrow -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pd.DataFrame:
     """Return the driver's own pandas frame of Arrow: every column has an Arrow-backed dtype."""
-    frame: pd.DataFrame = query_df_arrow(client, table, "pandas")
-    return frame
+    return cast("pd.DataFrame", query_df_arrow(client, table, "pandas"))
 
 
 # The driver gives moments without a zone the zone of the session.
@@ -225,7 +212,7 @@ def query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
     return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
-@technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
+@technique("http_native", "clickhouse-connect query_df -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Python and Cython."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
@@ -233,9 +220,7 @@ def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> p
 
 
 @technique(
-    family="http_native",
-    label="clickhouse-connect query_df, Rust codec -> Pandas dataframe",
-    client="clickhouse_connect_rust",
+    "http_native", "clickhouse-connect query_df, Rust codec -> Pandas dataframe", client="clickhouse_connect_rust"
 )
 def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Rust."""
@@ -243,12 +228,10 @@ def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table)
 
 
 def query_for_driver(table: Table) -> str:
-    """Return a SELECT of a table whose blocks clickhouse-driver can convert to Arrow.
-
-    Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans are
-    materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
-    https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
-    """
+    """Return a SELECT of a table whose blocks clickhouse-driver can convert to Arrow."""
+    # Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans
+    # are materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
+    # https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
     replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
@@ -263,7 +246,7 @@ TIMESTAMPS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.ar
 NO_DRIVER_ARROW = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
 
 
-@technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
+@technique("native_columnar", "clickhouse-driver query_arrow -> Polars dataframe")
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """clickhouse-driver, since 0.2.11, decodes the native protocol's blocks into Arrow."""
     no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
@@ -272,13 +255,10 @@ def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table
     return to_polars(client.query_arrow(query_for_driver(table), settings=NATIVE), table)
 
 
-@technique(family="engine", label="chDB SELECT ... FROM remote() -> Polars dataframe")
+@technique("engine", "chDB SELECT ... FROM remote() -> Polars dataframe")
 def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
-    """A ClickHouse engine in this process reads native blocks and writes Arrow.
-
-    Raises ValueError for fewer rows than the table has: `remote` sends all settings except limit and offset, so that
-    only the number of rows shows whether the profile of the remote user sets them.
-    """
+    """A ClickHouse engine in this process reads native blocks and writes Arrow."""
+    # `remote` sends all settings except limit and offset, which a profile may set: so rows are counted.
     source = remote.table(table.name)
     counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
     settings = remote.settings(ARROW | {"output_format_arrow_use_native_writer": 0})

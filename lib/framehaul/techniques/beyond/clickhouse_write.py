@@ -25,7 +25,7 @@ from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, re
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
@@ -35,49 +35,34 @@ if TYPE_CHECKING:
     from framehaul.techniques.beyond.clickhouse_read import HttpPair
 
 # An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
-# that is not nullable is an error and not a zero. A missing column is an error, and column names are case-sensitive.
-# https://clickhouse.com/docs/operations/settings/formats
+# that is not nullable is an error and not a zero. A missing column is an error, column names are case-sensitive, and
+# types are sent as names. https://clickhouse.com/docs/operations/settings/formats
 INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "input_format_null_as_default": 0}
-ARROW = INSERT | {
-    "input_format_arrow_allow_missing_columns": 0,
-    "input_format_arrow_case_insensitive_column_matching": 0,
-}
-PARQUET = INSERT | {
-    "input_format_parquet_allow_missing_columns": 0,
-    "input_format_parquet_case_insensitive_column_matching": 0,
-}
-# Types of columns are sent as names: https://clickhouse.com/docs/interfaces/formats/Native
-NATIVE = INSERT | {"input_format_native_decode_types_in_binary_format": 0}
+INSERT |= {"input_format_native_decode_types_in_binary_format": 0}
+for form in ("arrow", "parquet"):
+    INSERT[f"input_format_{form}_allow_missing_columns"] = 0
+    INSERT[f"input_format_{form}_case_insensitive_column_matching"] = 0
 
 
-def own_token() -> dict[str, str | int]:
-    """Return a setting that makes an INSERT unique, for tables that drop repeated blocks.
-
-    Replicated tables drop them by default, without an error.
-    https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
-    """
-    return {"insert_deduplication_token": secrets.token_hex(16)}
+def insert_once(**settings: str | int) -> dict[str, str | int]:
+    """Return the settings of one INSERT, with a token of its own: replicated tables drop repeated blocks by default."""
+    # https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
+    return INSERT | {"insert_deduplication_token": secrets.token_hex(16)} | settings
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
     """Insert an Arrow stream, sent batch by batch: the server parses one batch while the next is encoded."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    connection.post(query, body=arrow_stream(content), settings=ARROW | own_token() | settings).read()
+    connection.post(query, body=arrow_stream(content), settings=insert_once(**settings)).read()
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
-def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send the Arrow of Polars, which takes little encoding and little parsing."""
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, streamed, from Polars")
+def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
+    """Send Arrow, which is how Polars and pandas 3 hold text: it takes little encoding and little parsing."""
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Pandas")
-def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """Send Arrow, which is how pandas 3 holds text."""
-    insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
-
-
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
 def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server sorts and writes two blocks at a time, of 262,144 rows instead of about a million by default."""
     # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
@@ -85,42 +70,18 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
-def insert_halves(connections: HttpPair, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Insert one half of the rows over each connection, both at the same time."""
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars")
+def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: DataFrame) -> None:
+    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     content = prepare(frame, table, "clickhouse")
     middle = content.num_rows // 2
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(insert_arrow, connections, (table, table), (content.slice(0, middle), content.slice(middle))))
 
 
-@technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream, two connections, from Polars",
-    client="http_client_pair",
-    connections=2,
-)
-def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pl.DataFrame) -> None:
-    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
-    insert_halves(connections, table, frame)
-
-
-@technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream, two connections, from Pandas",
-    client="http_client_pair",
-    connections=2,
-)
-def pandas_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: pd.DataFrame) -> None:
-    """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
-    insert_halves(connections, table, frame)
-
-
 @contextmanager
 def staging_table(connection: HttpConnection, table: Table, engine: str = "") -> Iterator[Table]:
-    """Create an empty copy of the table for the block, with a unique name and the table's engine or another.
-
-    A client that is killed leaves it.
-    """
+    """Create an empty copy of a table for the block, with its engine or another; a client that is killed leaves it."""
     # ClickHouse's joinGet reads a dot as the end of a database name, in quotes as well.
     staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
     connection.post(f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}").read()
@@ -140,9 +101,7 @@ def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
 
 
 @technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
-    contract=REPLACED,
+    "arrow", "http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars", REPLACED
 )
 def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Replace all rows atomically: readers see either the old table or all of the frame."""
@@ -151,17 +110,11 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
         insert_arrow(connection, new, content)
 
 
-@technique(
-    family="arrow",
-    label="http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars",
-    contract=IDEMPOTENT,
-)
+@technique("arrow", "http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars", IDEMPOTENT)
 def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Insert rows so that a retry is safe: the server drops blocks that it has under the same token.
-
-    The token is a hash of the content. A setting of the table is changed, so that it remembers the last thousand
-    blocks: https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
-    """
+    """Insert rows so that a retry is safe: the server drops blocks that it has under the same hash of the content."""
+    # A setting of the table is changed, so that it remembers the last thousand blocks:
+    # https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
     content, digest = prepare(frame, table, "clickhouse"), hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
@@ -175,47 +128,45 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
     buffer = io.BytesIO()
     prepare_file(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    connection.post(query, body=buffer.getvalue(), settings=PARQUET | own_token()).read()
+    connection.post(query, body=buffer.getvalue(), settings=insert_once()).read()
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
 def polars_http_client_parquet_zstd(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
     insert_parquet(connection, table, frame)
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, lz4, from Polars")
 def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet in a codec that takes less CPU time on both sides, and more bytes."""
     insert_parquet(connection, table, frame, compression="lz4")
 
 
-@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, uncompressed, from Polars")
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, uncompressed, from Polars")
 def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet with its encodings and no codec."""
     insert_parquet(connection, table, frame, compression="uncompressed")
 
 
-@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
+@technique("arrow", "ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
 def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
     """ClickHouse's ADBC driver sends an Arrow stream, batch by batch, compressed with LZ4."""
     batches = prepare(frame, table, "clickhouse").to_reader(BATCH_ROWS)
-    with connection.cursor(adbc_stmt_kwargs=adbc_settings(ARROW | own_token())) as cursor:
+    with connection.cursor(adbc_stmt_kwargs=adbc_settings(insert_once())) as cursor:
         cursor.adbc_ingest(table.name, batches, mode="append")
 
 
-@technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
+@technique("arrow", "clickhouse-connect insert_arrow from Polars Arrow")
 def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
-    client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=ARROW)
+    client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=insert_once())
 
 
 def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position.
-
-    The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's,
-    and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
-    """
+    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position."""
+    # The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's
+    # and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
     maps = "which the driver takes as dictionaries alone: use Arrow"
     refuse(table, {ColumnType.MAP}, maps, "clickhouse", "anywhere")
@@ -223,21 +174,17 @@ def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     if views := [name for name, kind in frame.dtypes.items() if kind == "string_view[pyarrow]"]:
         raise ValueError(f"column {views[0]} is text as views, which pandas does not filter: cast it to str")
     frame = in_table_order(frame, table)
-    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE | own_token())
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=insert_once())
 
 
-@technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
+@technique("http_native", "clickhouse-connect insert_df from Pandas")
 def pandas_clickhouse_connect_insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Python and Cython."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     insert_df(client, table, frame)
 
 
-@technique(
-    family="http_native",
-    label="clickhouse-connect insert_df, Rust codec, from Pandas",
-    client="clickhouse_connect_rust",
-)
+@technique("http_native", "clickhouse-connect insert_df, Rust codec, from Pandas", client="clickhouse_connect_rust")
 def pandas_clickhouse_connect_insert_df_rust(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
@@ -250,33 +197,24 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
-    settings = NATIVE | own_token() | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
+    settings = insert_once(min_insert_block_size_rows=0, min_insert_block_size_bytes=0)
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 
-@technique(
-    family="http_native",
-    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Polars",
-    requires=("key",),
-)
-def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+@technique("http_native", "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars", key=True)
+def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
 
 
-@technique(
-    family="http_native",
-    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Pandas",
-    requires=("key",),
-)
-def pandas_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
-    """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
-    insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
-
-
-@technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
+@technique("engine", "chDB INSERT INTO remote() from Polars Arrow")
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB reads it by its name
-    rows = f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"
+    rows = f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(INSERT)}"
     remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")
+
+
+pandas_http_client_arrow_stream = also_from_pandas(polars_http_client_arrow_stream)
+pandas_http_client_arrow_two_connections = also_from_pandas(polars_http_client_arrow_two_connections)
+pandas_http_client_native_presorted = also_from_pandas(polars_http_client_native_presorted)

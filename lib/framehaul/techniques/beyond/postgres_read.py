@@ -57,17 +57,14 @@ def page_ranges(pages: int) -> tuple[str, str]:
 
 
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
-    """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++.
-
-    ADBC begins a transaction with the first statement; it ends here, and the setting with it.
-    """
+    """Return the result of a query, which ADBC runs as binary COPY and decodes into Arrow in C++."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
             cursor.execute(query)
             return cursor.fetch_arrow_table()
     finally:
-        connection.rollback()
+        connection.rollback()  # ends the transaction, which ADBC begins with the first statement, and the setting
 
 
 def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
@@ -76,13 +73,13 @@ def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
     return without_documents(fetch_arrow(connection, query), table)
 
 
-@technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
+@technique("arrow", "ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """Read Arrow without a Python object per value; UUIDs become text on the server."""
     return to_polars(fetch_table(connection, table), table)
 
 
-@technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
+@technique("arrow", "ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """Read Arrow with Python objects for dates only; text stays Arrow inside pandas 3."""
     return to_pandas(fetch_table(connection, table), table)
@@ -103,13 +100,13 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, schema
     return decoder.finish()
 
 
-@technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
+@technique("copy_binary", "asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg returns bytes, and compiled loops decode them into Arrow: the least work per value."""
     return to_polars(await copy_decoded(connection, table), table, valid=True)
 
 
-@technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
+@technique("copy_binary", "asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """Compiled loops decode the text of each batch into the layout of pandas."""
     return to_pandas(await copy_decoded(connection, table, table.arrow_large_schema), table, valid=True)
@@ -118,7 +115,7 @@ async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 def from_sockets[F: Callable[..., Any]](label: str, connections: int = 1) -> Callable[[F], F]:
     """Register a technique that reads binary COPY from the socket of each psycopg connection."""
     client = "psycopg_plain" if connections == 1 else "psycopg_plain_pair"
-    return technique(family="copy_binary", label=label, client=client, connections=connections)
+    return technique("copy_binary", label, client=client)
 
 
 def copy_from_wire(
@@ -174,14 +171,14 @@ def pandas_psycopg_copy_decoded_two_connections(connections: PsycopgPair, table:
 
 # ConnectorX takes an address only. Its driver requests UTF-8 whatever the role has set, and receives all values in
 # binary: https://github.com/sfackler/rust-postgres/blob/master/tokio-postgres/src/connect_raw.rs
-@technique(family="arrow", label="ConnectorX -> Polars dataframe")
+@technique("arrow", "ConnectorX -> Polars dataframe")
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
     """ConnectorX reads binary COPY and decodes it in Rust; every call opens a connection."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_polars(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
-@technique(family="arrow", label="ConnectorX -> Pandas dataframe")
+@technique("arrow", "ConnectorX -> Pandas dataframe")
 def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     """ConnectorX returns Arrow, because its pandas output makes a Python object of every text."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
@@ -189,10 +186,7 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
-    """Return rows as tab-delimited CSV, in a transaction that sets how values are written.
-
-    Raises ValueError for types whose text form no parser here supports.
-    """
+    """Return rows as tab-delimited CSV; raises ValueError for types whose text form no parser here supports."""
     refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     buffer = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text
@@ -206,7 +200,7 @@ def copy_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO:
     return buffer
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
 def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """Read text as the published technique does, with a type given for every column: nothing is inferred."""
     text = copy_text(connection, table)
@@ -215,30 +209,23 @@ def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     return pl.read_csv(text, separator="\t", has_header=False, schema=table.polars_schema)
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
 def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Arrow's CSV reader parses on all cores, and its text becomes pandas' without a copy."""
     text = copy_text(connection, table)
     if text.getbuffer().nbytes == len(BOM_UTF8):
         return to_pandas(table.arrow_schema.empty_table(), table)
-    content = pa.csv.read_csv(
-        text,
-        pa.csv.ReadOptions(column_names=table.column_names),
-        pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False),
-        pa.csv.ConvertOptions(
-            column_types=table.arrow_schema,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return to_pandas(content, table)
+    reading = pa.csv.ReadOptions(column_names=table.column_names)
+    parsing = pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False)
+    nulls = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+    converting = pa.csv.ConvertOptions(column_types=table.arrow_schema, **nulls)
+    return to_pandas(pa.csv.read_csv(text, reading, parsing, converting), table)
 
 
 NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 
-@technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
+@technique("engine", "DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     # https://duckdb.org/docs/stable/core_extensions/postgres

@@ -20,8 +20,8 @@ from uuid import UUID
 import numpy as np
 import pgpq
 import polars as pl
-import psycopg
 import pyarrow as pa
+from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
@@ -32,25 +32,24 @@ from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Tabl
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+    from duckdb import DuckDBPyConnection
 
     from framehaul.data.text import Int64s
     from framehaul.techniques.beyond.postgres_read import PsycopgPair
+
+type Batches = Iterable[pa.RecordBatch]
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
 
 
 def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
-    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked.
-
-    A binary array names the type of its elements, and the driver does not have these types.
-    """
+    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked."""
+    # A binary array names the type of its elements, and the driver does not have these types.
     for column in table.columns:
         has_zone = zones and getattr(column.innermost.types.arrow, "tz", None)
         if column.type in ARRAYS and (column.element.type is ColumnType.UUID or has_zone):
@@ -59,11 +58,7 @@ def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
 
 
 def copy_batches(
-    connection: psycopg.Connection[Any],
-    table: Table,
-    schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
-    options: str = "FORMAT binary",
+    connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches, options: str = "FORMAT binary"
 ) -> None:
     """Copy record batches in this schema; pgpq encodes rows while the server reads the rows before them.
 
@@ -81,7 +76,7 @@ def copy_batches(
         copy.write(encoder.finish())
 
 
-def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def in_slices(frame: DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return a frame's schema and batches in PostgreSQL's binary form, converted a slice at a time.
 
     The first slice is converted now, before anything is sent, and later slices while the server reads their
@@ -104,24 +99,16 @@ def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Sche
     return first.schema, (batch for part in chain([first], parts) for batch in part.to_batches())
 
 
-def copy_binary(
-    connection: psycopg.Connection[Any], table: Table, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-) -> None:
+def copy_binary(connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches) -> None:
     """Copy record batches as `copy_batches` does, in a transaction."""
     with connection.transaction():
         connection.execute(UTF8)
         copy_batches(connection, table, schema, batches)
 
 
-@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
-def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars gives Arrow, and pgpq encodes it without a Python object per value."""
-    copy_binary(connection, table, *in_slices(frame, table))
-
-
-@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow")
-def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pgpq encodes the text of pandas, which is Arrow already, without a Python object per value."""
+@technique("copy_binary", "pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
+def polars_pgpq_copy_binary(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
+    """Polars and pandas 3 give Arrow, and pgpq encodes it without a Python object per value."""
     copy_binary(connection, table, *in_slices(frame, table))
 
 
@@ -134,33 +121,20 @@ def picked(content: pa.Table, rows: Int64s) -> Iterator[pa.RecordBatch]:
         yield chosen.combine_chunks().to_batches()[0]
 
 
-def presorted(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
+def presorted(frame: DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
     """Return the frame in PostgreSQL's binary form, and its row numbers near the order of the primary key."""
-    content = in_binary_form(prepare(frame, table, "postgres"), table)
-    return near_key_order(content, table)
+    return near_key_order(in_binary_form(prepare(frame, table, "postgres"), table), table)
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
-def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    content, rows = presorted(frame, table)
-    copy_binary(connection, table, content.schema, picked(content, rows))
-
-
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
-def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
+@technique("copy_binary", "pgpq COPY, presorted by key, from Polars", key=True)
+def polars_pgpq_presorted(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     content, rows = presorted(frame, table)
     copy_binary(connection, table, content.schema, picked(content, rows))
 
 
 @technique(
-    family="copy_binary",
-    label="pgpq COPY, presorted by key, two connections (two transactions), from Polars",
-    client="psycopg_pair",
-    connections=2,
-    contract=HALVES,
-    requires=("key",),
+    "copy_binary", "pgpq COPY, presorted by key, two connections (two transactions), from Polars", HALVES, key=True
 )
 def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table, frame: pl.DataFrame) -> None:
     """Each connection copies one half of the key's range; when one fails, the rows of the other stay."""
@@ -183,8 +157,9 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """Name of a table's primary key, whether it has these columns and no other property, and its definition."""
 
 
-def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Drop the primary key, copy the frame, and build the key by one sort, in one transaction."""
+@technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, key=True)
+def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
+    """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     schema, batches = in_slices(frame, table)
     alter = f"ALTER TABLE {table.postgres_name}"
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
@@ -194,40 +169,14 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame
             has = f"the key {found[2]}" if found else "no primary key"
             raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
         key = quote_postgres(found[0])
-        connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
-        connection.execute(f"{alter} DROP CONSTRAINT {key}".encode())
+        cursor.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
+        cursor.execute(f"{alter} DROP CONSTRAINT {key}".encode())
         copy_batches(connection, table, schema, batches)
-        connection.execute(f"{alter} ADD CONSTRAINT {key} PRIMARY KEY ({table.postgres_key})".encode())
+        cursor.execute(f"{alter} ADD CONSTRAINT {key} PRIMARY KEY ({table.postgres_key})".encode())
 
 
-@technique(
-    family="copy_binary",
-    label="pgpq COPY, then the primary key, in one transaction, from Polars",
-    contract=LOCKED,
-    requires=("key",),
-)
-def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
-    copy_then_build_key(connection, table, frame)
-
-
-@technique(
-    family="copy_binary",
-    label="pgpq COPY, then the primary key, in one transaction, from Pandas",
-    contract=LOCKED,
-    requires=("key",),
-)
-def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
-    copy_then_build_key(connection, table, frame)
-
-
-@technique(
-    family="copy_binary",
-    label="pgpq COPY with FREEZE into an empty table, in one transaction, from Polars",
-    contract=LOCKED,
-)
-def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+@technique("copy_binary", "pgpq COPY with FREEZE into an empty table, in one transaction, from Polars", LOCKED)
+def polars_pgpq_copy_freeze(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Write frozen rows, which need no later VACUUM FREEZE; raises ValueError for a table with rows."""
     schema, batches = in_slices(frame, table)
     with connection.transaction():
@@ -256,8 +205,8 @@ def made(value: Any, make: Callable[[str], object]) -> object:
     return None if value is None else make(value)
 
 
-@technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
-def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+@technique("copy_binary", "psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
+def polars_psycopg_copy_binary(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, and psycopg encodes each value."""
     kinds = [column.innermost.type for column in table.columns]
     makers = {at: PYTHON[kind] for at, kind in enumerate(kinds) if kind in PYTHON}
@@ -289,7 +238,7 @@ def one_commit(connection: AdbcConnection) -> Iterator[Any]:
     connection.commit()
 
 
-def for_adbc(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
+def for_adbc(frame: DataFrame, table: Table) -> pa.Table:
     """Return a frame in PostgreSQL's binary form; raises ValueError for types that ADBC does not write."""
     no_digits = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
     refuse(table, LONG_NUMBERS, no_digits, "postgres")
@@ -297,35 +246,18 @@ def for_adbc(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     return in_binary_form(prepare(frame, table, "postgres"), table)
 
 
-def ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
-    """Append a frame by ADBC's bulk ingest, in a transaction; ADBC needs UUIDs as bytes."""
+@technique("arrow", "ADBC bulk ingest from Polars Arrow")
+def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: DataFrame) -> None:
+    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     content = for_adbc(frame, table)
     with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
 
 
-@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
-def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    ingest(connection, table, frame)
-
-
-@technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
-def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
-    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    ingest(connection, table, frame)
-
-
-@technique(
-    family="arrow",
-    label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow",
-    requires=("key",),
-)
+@technique("arrow", "ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow", key=True)
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key.
-
-    It has the frame's columns only: other columns of the target get their defaults.
-    """
+    """Copy rows into a temporary table, where they could be checked, and insert them sorted by the key."""
+    # It has the frame's columns only: other columns of the target get their defaults.
     content = for_adbc(frame, table)
     staging, columns = f"framehaul_staging_{secrets.token_hex(8)}", table.postgres_columns
     with one_commit(connection) as cursor:
@@ -336,9 +268,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         cursor.execute(f"INSERT INTO {table.postgres_name} ({columns}) {rows}")
 
 
-def insert_by_duckdb(
-    connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = ""
-) -> None:
+def insert_by_duckdb(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = "") -> None:
     """Insert a frame into a table of the attached `pg`, with an ON CONFLICT clause if one is given."""
     content = with_documents(prepare(frame, table, "postgres"), table)
     check_encoding(connection)
@@ -347,8 +277,8 @@ def insert_by_duckdb(
     connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {conflict}")
 
 
-@technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
-def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
+@technique("engine", "DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
+def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's extension for PostgreSQL scans the frame and copies it into the table."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
@@ -356,3 +286,9 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
     insert_by_duckdb(connection, table, frame)
+
+
+pandas_pgpq_copy_binary = also_from_pandas(polars_pgpq_copy_binary)
+pandas_pgpq_presorted = also_from_pandas(polars_pgpq_presorted)
+pandas_pgpq_key_last = also_from_pandas(polars_pgpq_key_last)
+pandas_adbc_ingest = also_from_pandas(polars_adbc_ingest)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import clickhouse_driver
 import pandas as pd
 import polars as pl
-import sqlalchemy
 from clickhouse_connect.driver.client import Client
+from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import table_by_ibis
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import ibis
 
 
-@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-driver")
-def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "pandas.read_sql, SQLAlchemy over clickhouse-driver")
+def pandas_clickhouse_sqlalchemy_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
     """pandas reads rows over a SQLAlchemy connection."""
     # `read_sql` would first check over a second connection whether the query is a table's name, which fails for some
     # names: https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
@@ -27,40 +27,36 @@ def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, tab
     return pd.read_sql_query(query, connection)
 
 
-@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-connect")
-def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "pandas.read_sql, SQLAlchemy over clickhouse-connect")
+def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
     """The connection uses the dialect of clickhouse-connect."""
     # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
-@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
-def pandas_clickhouse_sqlalchemy_http_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
+def pandas_clickhouse_sqlalchemy_http_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
     """The connection uses the dialect that reads tab-separated text over HTTP."""
     # https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
     return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
 
 
-@technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
-def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+@technique("convenience", "polars.read_database, SQLAlchemy over clickhouse-driver")
+def polars_clickhouse_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.DataFrame:
     """Polars reads rows over a SQLAlchemy connection."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
     return pl.read_database(query, connection)
 
 
-@technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-connect")
-def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+@technique("convenience", "polars.read_database, SQLAlchemy over clickhouse-connect")
+def polars_clickhouse_connect_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.DataFrame:
     """The connection uses the dialect of clickhouse-connect."""
     # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     return polars_clickhouse_sqlalchemy_read_database(connection, table)
 
 
-@technique(
-    family="native_columnar",
-    label="clickhouse-driver query_dataframe -> Pandas dataframe",
-    client="clickhouse_driver_numpy",
-)
+@technique("native_columnar", "clickhouse-driver query_dataframe -> Pandas dataframe", client="clickhouse_driver_numpy")
 def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
     """clickhouse-driver makes numpy arrays of native blocks; it renames columns, which get their names back."""
     # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
@@ -69,7 +65,7 @@ def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, t
     return frame
 
 
-@technique(family="row_fetch", label="clickhouse-connect query, rows -> Polars dataframe")
+@technique("row_fetch", "clickhouse-connect query, rows -> Polars dataframe")
 def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFrame:
     """clickhouse-connect returns tuples, and Polars builds columns from them."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
@@ -77,17 +73,15 @@ def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFram
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
-@technique(family="http_native", label="Ibis to_pandas", client="ibis_clickhouse")
+@technique("http_native", "Ibis to_pandas", client="ibis_clickhouse")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
     """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    frame: pd.DataFrame = backend.table(table.name).to_pandas()
-    return frame
+    return cast("pd.DataFrame", backend.table(table.name).to_pandas())
 
 
-@technique(family="http_native", label="Ibis to_polars", client="ibis_clickhouse")
+@technique("http_native", "Ibis to_polars", client="ibis_clickhouse")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
     """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    frame: pl.DataFrame = table_by_ibis(backend, table).to_polars()
-    return frame
+    return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

@@ -8,8 +8,8 @@ import clickhouse_driver
 import numpy as np
 import pandas as pd
 import polars as pl
-import sqlalchemy
 from clickhouse_connect.driver.client import Client
+from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import ibis
 
 
-@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-driver")
-def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("insert_rows", "pandas.to_sql, SQLAlchemy over clickhouse-driver")
+def pandas_clickhouse_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, and clickhouse-driver makes native blocks of them."""
     # https://clickhouse-sqlalchemy.readthedocs.io/
     if "%" in table.name:  # which the dialect doubles
@@ -27,25 +27,21 @@ def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table
     frame.to_sql(table.name, connection, if_exists="append", index=False)
 
 
-@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-connect")
-def pandas_clickhouse_connect_sqlalchemy_to_sql(
-    connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame
-) -> None:
+@technique("insert_rows", "pandas.to_sql, SQLAlchemy over clickhouse-connect")
+def pandas_clickhouse_connect_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, and clickhouse-connect makes native blocks of them."""
     # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     frame.to_sql(table.name, connection, if_exists="append", index=False)
 
 
-@technique(family="native_columnar", label="clickhouse-driver rows from Polars")
+@technique("native_columnar", "clickhouse-driver rows from Polars")
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """clickhouse-driver makes native blocks of row tuples."""
     # https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows())
 
 
-@technique(
-    family="native_columnar", label="clickhouse-driver columns of numpy from Pandas", client="clickhouse_driver_numpy"
-)
+@technique("native_columnar", "clickhouse-driver columns of numpy from Pandas", client="clickhouse_driver_numpy")
 def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
     """clickhouse-driver makes native blocks of numpy arrays."""
     # They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
@@ -54,21 +50,21 @@ def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Tabl
     client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
 
 
-@technique(family="http_native", label="clickhouse-connect insert of rows from Polars")
+@technique("http_native", "clickhouse-connect insert of rows from Polars")
 def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.DataFrame) -> None:
     """clickhouse-connect makes native blocks of row tuples."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     client.insert(table.clickhouse_name, frame.rows(), column_names=table.column_names)
 
 
-@technique(family="http_native", label="Ibis insert from Pandas", client="ibis_clickhouse")
+@technique("http_native", "Ibis insert from Pandas", client="ibis_clickhouse")
 def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
     """Ibis passes a pandas frame to clickhouse-connect's `insert_df`."""
     # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     backend.insert(table.name, frame)
 
 
-@technique(family="arrow", label="Ibis insert of Arrow from Polars", client="ibis_clickhouse")
+@technique("arrow", "Ibis insert of Arrow from Polars", client="ibis_clickhouse")
 def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
     """Ibis passes Arrow to clickhouse-connect's `insert_arrow`."""
     # From a Polars frame it would make an external table, whose column names it does not quote.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 import polars as pl
-import sqlalchemy
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import table_by_ibis
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 
 
-@technique(family="convenience", label="pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_read_sql_chunks(connection: Connection, table: Table) -> pd.DataFrame:
     """pandas fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
     # https://pandas.pydata.org/docs/user_guide/io.html#querying
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
@@ -28,23 +28,23 @@ def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: 
     return pd.concat(pd.read_sql(query, streaming, chunksize=BATCH_ROWS), ignore_index=True)
 
 
-@technique(family="convenience", label='pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
-def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", 'pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
+def pandas_sqlalchemy_read_sql_pyarrow(connection: Connection, table: Table) -> pd.DataFrame:
     """pandas makes Arrow-backed columns of the same rows."""
     # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
     return pd.read_sql(query, connection, dtype_backend="pyarrow")
 
 
-@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over psycopg2")
-def pandas_sqlalchemy_psycopg2_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "pandas.read_sql, SQLAlchemy over psycopg2")
+def pandas_sqlalchemy_psycopg2_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
     """psycopg2 fetches the same rows."""
     # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
     return pd.read_sql(query, connection)
 
 
-@technique(family="arrow", label="pandas.read_sql over ADBC")
+@technique("arrow", "pandas.read_sql over ADBC")
 def pandas_adbc_read_sql(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """ADBC returns Arrow, of which pandas makes columns without Python objects."""
     # https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
@@ -52,8 +52,8 @@ def pandas_adbc_read_sql(connection: AdbcConnection, table: Table) -> pd.DataFra
     return pd.read_sql(query, connection, dtype_backend="pyarrow")
 
 
-@technique(family="convenience", label="polars.read_database in batches, a cursor on the server, SQLAlchemy")
-def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+@technique("convenience", "polars.read_database in batches, a cursor on the server, SQLAlchemy")
+def polars_sqlalchemy_iter_batches(connection: Connection, table: Table) -> pl.DataFrame:
     """Polars fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".replace(":", r"\:")
@@ -61,7 +61,7 @@ def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Tab
     return pl.concat(pl.read_database(query, streaming, iter_batches=True, batch_size=BATCH_ROWS))
 
 
-@technique(family="arrow", label="polars.read_database over ADBC")
+@technique("arrow", "polars.read_database over ADBC")
 def polars_adbc_read_database(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """ADBC returns Arrow, which Polars takes over."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
@@ -69,7 +69,7 @@ def polars_adbc_read_database(connection: AdbcConnection, table: Table) -> pl.Da
     return pl.read_database(query, connection)
 
 
-@technique(family="arrow", label='polars.read_database_uri with engine="connectorx"')
+@technique("arrow", 'polars.read_database_uri with engine="connectorx"')
 def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFrame:
     """Polars passes the address to ConnectorX, which connects and returns Arrow."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
@@ -77,7 +77,7 @@ def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFr
     return pl.read_database_uri(query, address)
 
 
-@technique(family="arrow", label='polars.read_database_uri with engine="adbc"')
+@technique("arrow", 'polars.read_database_uri with engine="adbc"')
 def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
     """Polars passes the address to ADBC, which connects and returns Arrow."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
@@ -85,17 +85,15 @@ def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
     return pl.read_database_uri(query, address, engine="adbc")
 
 
-@technique(family="row_fetch", label="Ibis to_pandas", client="ibis_postgres")
+@technique("row_fetch", "Ibis to_pandas", client="ibis_postgres")
 def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
     """psycopg fetches all rows for Ibis, and pandas makes columns of them."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    frame: pd.DataFrame = backend.table(table.name).to_pandas()
-    return frame
+    return cast("pd.DataFrame", backend.table(table.name).to_pandas())
 
 
-@technique(family="row_fetch", label="Ibis to_polars", client="ibis_postgres")
+@technique("row_fetch", "Ibis to_polars", client="ibis_postgres")
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
     """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    frame: pl.DataFrame = table_by_ibis(backend, table).to_polars()
-    return frame
+    return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

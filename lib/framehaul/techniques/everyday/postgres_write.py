@@ -12,14 +12,15 @@ import asyncpg
 import pandas as pd
 import polars as pl
 import psycopg
-import psycopg2.extensions
 import sqlalchemy
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from pandas.io.sql import SQLTable
+from psycopg2 import extensions
 from psycopg2.extras import execute_values
+from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table, quote_postgres, refuse
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 if TYPE_CHECKING:
     import ibis
@@ -28,36 +29,36 @@ CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
 """The rows of a statement with all its VALUES, and its limit: https://www.postgresql.org/docs/18/limits.html"""
 
 
-@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline."""
     # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     append_by_sqlalchemy(connection, table, frame)
 
 
-@technique(family="insert_rows", label="pandas.to_sql with chunksize, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql_chunks(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("insert_rows", "pandas.to_sql with chunksize, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql_chunks(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """Each chunk's rows become Python objects after the previous chunk was sent."""
     # https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
     append_by_sqlalchemy(connection, table, frame, chunksize=CHUNK_ROWS)
 
 
-@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg2")
-def pandas_sqlalchemy_psycopg2_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg2")
+def pandas_sqlalchemy_psycopg2_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2."""
     # https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
     append_by_sqlalchemy(connection, table, frame)
 
 
-@technique(family="insert_rows", label='pandas.to_sql with method="multi", SQLAlchemy over psycopg')
-def pandas_sqlalchemy_to_sql_multi(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("insert_rows", 'pandas.to_sql with method="multi", SQLAlchemy over psycopg')
+def pandas_sqlalchemy_to_sql_multi(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas itself makes statements of many VALUES."""
     # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
     rows = min(CHUNK_ROWS, MOST_PARAMETERS // len(table.columns))
     append_by_sqlalchemy(connection, table, frame, method="multi", chunksize=rows)
 
 
-def append_by_sqlalchemy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
+def append_by_sqlalchemy(connection: Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
     """Append a frame with `pandas.to_sql`, in a transaction."""
     with connection.begin():
         frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=uuid_types(table), **options)
@@ -68,17 +69,15 @@ def uuid_types(table: Table) -> dict[str, Any]:
     return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))
 
 
-@technique(family="copy_text", label="pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql_copy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+@technique("copy_text", "pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql_copy(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to a function, which writes them as CSV into COPY."""
     # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
     with connection.begin():
         frame.to_sql(table.name, connection, if_exists="append", index=False, method=copy_rows)
 
 
-def copy_rows(
-    table: SQLTable, connection: sqlalchemy.Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]
-) -> None:
+def copy_rows(table: SQLTable, connection: Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
     """Copy rows as CSV, in which an empty field without quotes is NULL."""
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_NOTNULL).writerows(rows)
@@ -90,7 +89,7 @@ def copy_rows(
         copy.write(text.getvalue())
 
 
-@technique(family="arrow", label="pandas.to_sql over ADBC")
+@technique("arrow", "pandas.to_sql over ADBC")
 def pandas_adbc_to_sql(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas makes Arrow of the frame, and ADBC copies it; ADBC needs UUIDs as bytes."""
     # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
@@ -100,8 +99,8 @@ def pandas_adbc_to_sql(connection: AdbcConnection, table: Table, frame: pd.DataF
     connection.commit()
 
 
-@technique(family="insert_rows", label="polars.write_database, SQLAlchemy over psycopg")
-def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+@technique("insert_rows", "polars.write_database, SQLAlchemy over psycopg")
+def polars_sqlalchemy_write_database(connection: Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars makes a pandas frame and calls its `to_sql`."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
     options = {"dtype": uuid_types(table)}
@@ -109,7 +108,7 @@ def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: T
         frame.write_database(table.postgres_name, connection, if_table_exists="append", engine_options=options)
 
 
-@technique(family="arrow", label="polars.write_database over ADBC")
+@technique("arrow", "polars.write_database over ADBC")
 def polars_adbc_write_database(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars gives its Arrow to ADBC, which copies it; ADBC needs UUIDs as bytes."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
@@ -124,7 +123,7 @@ def insert_into(table: Table) -> str:
     return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
 
 
-@technique(family="insert_rows", label="psycopg executemany from Polars rows")
+@technique("insert_rows", "psycopg executemany from Polars rows")
 def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """psycopg sends an INSERT for each row, in a pipeline."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
@@ -133,7 +132,7 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
         cursor.executemany(statement.encode(), frame.iter_rows())
 
 
-@technique(family="insert_rows", label="psycopg pipeline of INSERTs, prepared, from Polars rows")
+@technique("insert_rows", "psycopg pipeline of INSERTs, prepared, from Polars rows")
 def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """psycopg sends a prepared statement for each row, without waiting for results in between."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
@@ -143,7 +142,7 @@ def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, f
             connection.execute(statement.encode(), row, prepare=True)
 
 
-@technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest from Polars columns")
+@technique("insert_rows", "psycopg INSERT ... SELECT FROM unnest from Polars columns")
 def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """psycopg sends one statement with an array for each column."""
     # https://www.postgresql.org/docs/18/functions-array.html
@@ -154,7 +153,7 @@ def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, fra
         connection.execute(statement.encode(), [frame[name].to_list() for name in table.column_names])
 
 
-@technique(family="insert_rows", label="asyncpg executemany from Polars rows")
+@technique("insert_rows", "asyncpg executemany from Polars rows")
 async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """asyncpg prepares the statement, sends rows one after another and waits once."""
     # https://magicstack.github.io/asyncpg/current/api/index.html#asyncpg.connection.Connection.executemany
@@ -163,18 +162,16 @@ async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table:
     await connection.executemany(statement, frame.rows())
 
 
-@technique(family="insert_rows", label="psycopg2 execute_values from Polars rows")
-def polars_psycopg2_execute_values(
-    connection: psycopg2.extensions.connection, table: Table, frame: pl.DataFrame
-) -> None:
+@technique("insert_rows", "psycopg2 execute_values from Polars rows")
+def polars_psycopg2_execute_values(connection: extensions.connection, table: Table, frame: pl.DataFrame) -> None:
     """psycopg2 makes statements of a thousand rows each, with all values in their text."""
     # https://www.psycopg.org/docs/extras.html#psycopg2.extras.execute_values
     with connection, connection.cursor() as cursor:
         execute_values(cursor, f"{insert_into(table)} VALUES %s", frame.iter_rows(), page_size=CHUNK_ROWS)
 
 
-@technique(family="insert_rows", label="SQLAlchemy Core insert of dictionaries from Polars, over psycopg")
-def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+@technique("insert_rows", "SQLAlchemy Core insert of dictionaries from Polars, over psycopg")
+def polars_sqlalchemy_core_insert(connection: Connection, table: Table, frame: pl.DataFrame) -> None:
     """SQLAlchemy takes a dictionary for each row, and psycopg sends an INSERT for each, in a pipeline."""
     # https://docs.sqlalchemy.org/en/20/tutorial/data_insert.html
     into = sqlalchemy.table(table.name, *map(sqlalchemy.column, table.column_names)).insert()
@@ -183,23 +180,15 @@ def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Tabl
             connection.execute(into, rows)
 
 
-@technique(family="insert_rows", label="Ibis insert from Pandas", client="ibis_postgres")
-def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
-    """Ibis has psycopg insert rows into a temporary table, one by one, which the server copies into the table."""
+@technique("insert_rows", "Ibis insert from Polars", client="ibis_postgres")
+def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: DataFrame) -> None:
+    """Ibis makes dictionaries of either frame, and psycopg inserts them into a temporary table, one by one."""
     # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
-    insert_by_ibis(backend, table, frame)
-
-
-@technique(family="insert_rows", label="Ibis insert from Polars", client="ibis_postgres")
-def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
-    """Ibis makes Arrow of either frame, dictionaries of it, and inserts them as it does from pandas."""
-    # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
-    insert_by_ibis(backend, table, frame)
-
-
-def insert_by_ibis(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame | pl.DataFrame) -> None:
-    """Insert a frame with the table's types; without them UUIDs would be text, which PostgreSQL rejects."""
     import ibis
 
+    # The server copies the rows into the table. PostgreSQL rejects text, which the schema would have, for UUIDs.
     types = backend.table(table.name).schema()
     backend.insert(table.name, ibis.memtable(frame, schema={name: types[name] for name in frame.columns}))
+
+
+pandas_ibis_insert = also_from_pandas(polars_ibis_insert)

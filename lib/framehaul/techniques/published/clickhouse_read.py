@@ -3,70 +3,71 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 from urllib.request import urlopen
 
 import httpx
 import pandas as pd
 import polars as pl
-import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
 from clickhouse_driver import Client
+from sqlalchemy import Connection
 
 from framehaul.data.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.clients import HttpEndpoint
 from framehaul.techniques.registry import technique
 
 
-@technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Pandas dataframe")
+@technique("native_columnar", "clickhouse-driver native columnar fetch -> Pandas dataframe")
 def pandas_clickhouse_driver_native_columnar(client: Client, table: Table) -> pd.DataFrame:
     """clickhouse-driver decodes native blocks into a Python sequence per column; pandas builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
-@technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Polars dataframe")
+@technique("native_columnar", "clickhouse-driver native columnar fetch -> Polars dataframe")
 def polars_clickhouse_driver_native_columnar(client: Client, table: Table) -> pl.DataFrame:
     """clickhouse-driver decodes native blocks into a Python sequence per column; Polars builds a frame from them."""
     columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
-@technique(family="native_columnar", label="asynch native columnar fetch -> Pandas dataframe")
+@technique("native_columnar", "asynch native columnar fetch -> Pandas dataframe")
 async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pd.DataFrame:
     """asynch decodes native blocks into a Python sequence per column; pandas builds a frame from them."""
     columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
-@technique(family="native_columnar", label="asynch native columnar fetch -> Polars dataframe")
+@technique("native_columnar", "asynch native columnar fetch -> Polars dataframe")
 async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pl.DataFrame:
     """asynch decodes native blocks into a Python sequence per column; Polars builds a frame from them."""
     columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
     return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
-@technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Pandas dataframe")
-def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("row_fetch", "SQLAlchemy over native driver row fetch -> Pandas dataframe")
+def pandas_clickhouse_sqlalchemy_row_fetch(connection: Connection, table: Table) -> pd.DataFrame:
     """SQLAlchemy, over clickhouse-driver, returns row tuples; pandas builds columns from them."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     return pd.DataFrame(connection.exec_driver_sql(query).all(), columns=table.column_names)
 
 
-@technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Polars dataframe")
-def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+@technique("row_fetch", "SQLAlchemy over native driver row fetch -> Polars dataframe")
+def polars_clickhouse_sqlalchemy_row_fetch(connection: Connection, table: Table) -> pl.DataFrame:
     """SQLAlchemy, over clickhouse-driver, returns row tuples; Polars builds columns from them."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
     return pl.DataFrame(connection.exec_driver_sql(query).all(), schema=table.column_names, orient="row")
 
 
-@technique(family="row_fetch", label="asynch row fetch -> Pandas dataframe")
+@technique("row_fetch", "asynch row fetch -> Pandas dataframe")
 async def pandas_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pd.DataFrame:
     """asynch returns row tuples; pandas builds columns from them."""
     rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
     return pd.DataFrame(rows, columns=table.column_names)
 
 
-@technique(family="row_fetch", label="asynch row fetch -> Polars dataframe")
+@technique("row_fetch", "asynch row fetch -> Polars dataframe")
 async def polars_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pl.DataFrame:
     """asynch returns row tuples; Polars builds columns from them."""
     rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
@@ -82,17 +83,12 @@ def pandas_from_csv(payload: bytes, table: Table) -> pd.DataFrame:
 
 def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
     r"""Return ClickHouse's CSV, in which only \N is NULL, parsed by Polars; text and floats have the table's dtypes."""
-    return pl.read_csv(
-        io.BytesIO(payload),
-        has_header=False,
-        new_columns=table.column_names,
-        null_values=r"\N",
-        empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
-    )
+    kinds = {name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)}
+    options: dict[str, Any] = {"has_header": False, "null_values": r"\N", "empty_string_is_null": False}
+    return pl.read_csv(io.BytesIO(payload), new_columns=table.column_names, schema_overrides=kinds, **options)
 
 
-@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
+@technique("http_csv", "urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
 def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     """urllib reads all of the CSV; then pandas parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
@@ -100,7 +96,7 @@ def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
         return pandas_from_csv(response.read(), table)
 
 
-@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
+@technique("http_csv", "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
 def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
     """urllib reads all of the CSV; then Polars parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
@@ -108,7 +104,7 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
         return polars_from_csv(response.read(), table)
 
 
-@technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
+@technique("http_csv", "httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
 async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
     """httpx reads all of the CSV; then pandas parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
@@ -116,7 +112,7 @@ async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFr
     return pandas_from_csv(response.raise_for_status().content, table)
 
 
-@technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
+@technique("http_csv", "httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
 async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
     """httpx reads all of the CSV; then Polars parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
@@ -124,7 +120,7 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
     return polars_from_csv(response.raise_for_status().content, table)
 
 
-@technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
+@technique("http_parquet", "urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
 def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     """urllib reads the whole Parquet file; then pandas decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
@@ -132,7 +128,7 @@ def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
         return pd.read_parquet(io.BytesIO(response.read()))
 
 
-@technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
+@technique("http_parquet", "urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
 def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
     """urllib reads the whole Parquet file; then Polars decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
@@ -140,7 +136,7 @@ def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(response.read()))
 
 
-@technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
+@technique("http_parquet", "httpx async HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
 async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
     """httpx reads the whole Parquet file; then pandas decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
@@ -148,7 +144,7 @@ async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.Da
     return pd.read_parquet(io.BytesIO(response.raise_for_status().content))
 
 
-@technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
+@technique("http_parquet", "httpx async HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
 async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
     """httpx reads the whole Parquet file; then Polars decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"

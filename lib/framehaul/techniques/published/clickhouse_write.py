@@ -8,15 +8,14 @@ from typing import Any
 from urllib.request import urlopen
 
 import httpx
-import pandas as pd
 import polars as pl
-import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
 from clickhouse_driver import Client
+from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import HttpEndpoint
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 # All text is quoted, because unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality
 # column even with input_format_csv_trim_whitespaces = 0) and reads an empty field as the column's default.
@@ -28,183 +27,117 @@ QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-def pandas_csv(frame: pd.DataFrame) -> str:
-    """Return CSV in which all text is quoted, and NULL as well, for which the query needs `QUOTED_NULL`."""
-    return frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+def insert_csv(frame: DataFrame, table: Table) -> str:
+    """Return an INSERT with the frame as CSV in which all text is quoted, in pandas NULL as well."""
+    if isinstance(frame, pl.DataFrame):
+        settings, text = "", frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    else:
+        settings = QUOTED_NULL
+        text = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+    return f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {settings} FORMAT CSV\n{text}"
 
 
-def polars_csv(frame: pl.DataFrame) -> str:
-    """Return CSV in which all text is quoted and NULL is not."""
-    return frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+def insert_tsv(frame: DataFrame, table: Table) -> str:
+    """Return an INSERT with the frame as TabSeparated text; pandas escapes one character after another."""
+    names = table.columns_of(ColumnType.TEXT)
+    if isinstance(frame, pl.DataFrame):
+        escaped = frame.with_columns(pl.col(names).str.replace_many(TSV_ESCAPES))
+        text = escaped.write_csv(include_header=False, separator="\t", quote_style="never", null_value=r"\N")
+    else:
+        for character, escape in TSV_ESCAPES.items():  # the backslash comes first
+            frame = frame.assign(**{name: frame[name].str.replace(character, escape, regex=False) for name in names})
+        text = frame.to_csv(index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N")
+    return f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{text}"
 
 
-def pandas_tsv(frame: pd.DataFrame, table: Table) -> str:
-    """Return TabSeparated text, escaped one character after another, beginning with the backslash."""
-    escaped = {name: frame[name] for name in table.columns_of(ColumnType.TEXT)}
-    for character, escape in TSV_ESCAPES.items():
-        escaped = {name: text.str.replace(character, escape, regex=False) for name, text in escaped.items()}
-    return frame.assign(**escaped).to_csv(index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N")
+@technique("insert_text", "clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
+def polars_clickhouse_driver_csv(client: Client, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes CSV; clickhouse-driver sends it inside the text of the query."""
+    client.execute(insert_csv(frame, table))
 
 
-def polars_tsv(frame: pl.DataFrame, table: Table) -> str:
-    """Return TabSeparated text, escaped in one pass over each column."""
-    escaped = frame.with_columns(pl.col(table.columns_of(ColumnType.TEXT)).str.replace_many(TSV_ESCAPES))
-    return escaped.write_csv(include_header=False, separator="\t", quote_style="never", null_value=r"\N")
+@technique("insert_text", "clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
+def polars_clickhouse_driver_tsv(client: Client, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
+    client.execute(insert_tsv(frame, table))
 
 
-@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
-def pandas_clickhouse_driver_csv(client: Client, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV; clickhouse-driver sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
-    client.execute(query + pandas_csv(frame))
+@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
+def polars_clickhouse_sqlalchemy_csv(connection: Connection, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes CSV; SQLAlchemy sends it inside the text of the query."""
+    connection.exec_driver_sql(insert_csv(frame, table).replace("%", "%%"))  # the dialect formats statements
 
 
-@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
-def polars_clickhouse_driver_csv(client: Client, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV; clickhouse-driver sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
-    client.execute(query + polars_csv(frame))
+@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
+def polars_clickhouse_sqlalchemy_tsv(connection: Connection, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
+    connection.exec_driver_sql(insert_tsv(frame, table).replace("%", "%%"))  # the dialect formats statements
 
 
-@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
-def pandas_clickhouse_driver_tsv(client: Client, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    client.execute(query + pandas_tsv(frame, table))
+@technique("insert_text", "asynch INSERT FORMAT CSV from Polars delimited text")
+async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes CSV; asynch sends it inside the text of the query."""
+    await connection.execute(insert_csv(frame, table))
 
 
-@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
-def polars_clickhouse_driver_tsv(client: Client, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    client.execute(query + polars_tsv(frame, table))
+@technique("insert_text", "asynch INSERT FORMAT TSV from Polars delimited text")
+async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes backslash-escaped TSV; asynch sends it inside the text of the query."""
+    await connection.execute(insert_tsv(frame, table))
 
 
-@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
-def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV; SQLAlchemy sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
-    connection.exec_driver_sql((query + pandas_csv(frame)).replace("%", "%%"))  # the dialect formats statements
+def columns_of(frame: DataFrame, table: Table) -> list[list[Any]]:
+    """Return the columns as Python lists, with None for pandas' missing values, which the drivers do not support."""
+    if isinstance(frame, pl.DataFrame):
+        return [frame.get_column(name).to_list() for name in table.column_names]
+    columns = (frame[name] for name in table.column_names)
+    whole = (one.astype(object).where(one.notna(), None) if one.hasnans else one for one in columns)
+    return [column.tolist() for column in whole]
 
 
-@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
-def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV; SQLAlchemy sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
-    connection.exec_driver_sql((query + polars_csv(frame)).replace("%", "%%"))  # the dialect formats statements
-
-
-@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
-def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    connection.exec_driver_sql((query + pandas_tsv(frame, table)).replace("%", "%%"))  # the dialect formats statements
-
-
-@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
-def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    connection.exec_driver_sql((query + polars_tsv(frame, table)).replace("%", "%%"))  # the dialect formats statements
-
-
-@technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
-async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV; asynch sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n"
-    await connection.execute(query + pandas_csv(frame))
-
-
-@technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
-async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV; asynch sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n"
-    await connection.execute(query + polars_csv(frame))
-
-
-@technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")
-async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    await connection.execute(query + pandas_tsv(frame, table))
-
-
-@technique(family="insert_text", label="asynch INSERT FORMAT TSV from Polars delimited text")
-async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n"
-    await connection.execute(query + polars_tsv(frame, table))
-
-
-@technique(family="native_columnar", label="clickhouse-driver native columnar insert from Pandas dataframe")
-def pandas_clickhouse_driver_native_columnar(client: Client, table: Table, frame: pd.DataFrame) -> None:
-    """pandas returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
-    columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
-
-
-@technique(family="native_columnar", label="clickhouse-driver native columnar insert from Polars dataframe")
-def polars_clickhouse_driver_native_columnar(client: Client, table: Table, frame: pl.DataFrame) -> None:
-    """Polars returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
-    columns = [frame.get_column(name).to_list() for name in table.column_names]
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
-
-
-@technique(family="native_columnar", label="asynch native columnar insert from Pandas dataframe")
-async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas returns columns as Python lists; asynch encodes them as native blocks."""
-    columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
+@technique("native_columnar", "clickhouse-driver native columnar insert from Polars dataframe")
+def polars_clickhouse_driver_native_columnar(client: Client, table: Table, frame: DataFrame) -> None:
+    """The dataframe library returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
-    await connection.execute(query, columns, columnar=True)
+    client.execute(query, columns_of(frame, table), columnar=True)
 
 
-@technique(family="native_columnar", label="asynch native columnar insert from Polars dataframe")
-async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars returns columns as Python lists; asynch encodes them as native blocks."""
-    columns = [frame.get_column(name).to_list() for name in table.column_names]
+@technique("native_columnar", "asynch native columnar insert from Polars dataframe")
+async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
+    """The dataframe library returns columns as Python lists; asynch encodes them as native blocks."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
-    await connection.execute(query, columns, columnar=True)
+    await connection.execute(query, columns_of(frame, table), columnar=True)
 
 
-@technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Pandas dataframe")
-def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file in memory; urllib posts it."""
+def parquet_of(frame: DataFrame) -> bytes:
+    """Return a Parquet file of the frame, as its library writes it by default."""
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
+    frame.write_parquet(buffer) if isinstance(frame, pl.DataFrame) else frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+@technique("http_parquet", "urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
+def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes a Parquet file in memory; urllib posts it."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    with urlopen(endpoint.request(query, buffer.getvalue())) as response:
+    with urlopen(endpoint.request(query, parquet_of(frame))) as response:
         response.read()
 
 
-@technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
-def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file in memory; urllib posts it."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
+@technique("http_parquet", "httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
+async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes a Parquet file in memory; httpx posts it."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    with urlopen(endpoint.request(query, buffer.getvalue())) as response:
-        response.read()
+    (await client.post("/", params={"query": query}, content=parquet_of(frame))).raise_for_status()
 
 
-@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Pandas dataframe")
-async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file in memory; httpx posts it."""
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    (await client.post("/", params={"query": query}, content=buffer.getvalue())).raise_for_status()
-
-
-@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
-async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file in memory; httpx posts it."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    (await client.post("/", params={"query": query}, content=buffer.getvalue())).raise_for_status()
-
-
-def _none_for_missing(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the column with None in place of pandas' missing values, which the drivers do not support."""
-    missing = column.isna()
-    return column.astype(object).where(~missing, None) if missing.any() else column
+pandas_clickhouse_driver_csv = also_from_pandas(polars_clickhouse_driver_csv)
+pandas_clickhouse_driver_tsv = also_from_pandas(polars_clickhouse_driver_tsv)
+pandas_clickhouse_sqlalchemy_csv = also_from_pandas(polars_clickhouse_sqlalchemy_csv)
+pandas_clickhouse_sqlalchemy_tsv = also_from_pandas(polars_clickhouse_sqlalchemy_tsv)
+pandas_asynch_csv = also_from_pandas(polars_asynch_csv)
+pandas_asynch_tsv = also_from_pandas(polars_asynch_tsv)
+pandas_clickhouse_driver_native_columnar = also_from_pandas(polars_clickhouse_driver_native_columnar)
+pandas_asynch_native_columnar = also_from_pandas(polars_asynch_native_columnar)
+pandas_urllib_parquet = also_from_pandas(polars_urllib_parquet)
+pandas_httpx_parquet = also_from_pandas(polars_httpx_parquet)

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow.parquet as pq
-import sqlalchemy
+from sqlalchemy import Connection
 
 from framehaul.data.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.clients import ParquetExchange
@@ -31,7 +31,7 @@ def copied_text(connection: psycopg.Connection[Any], table: Table) -> io.BytesIO
     return buffer
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
 def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """COPY returns tab-delimited CSV; pandas parses it."""
     file, names = copied_text(connection, table), table.column_names
@@ -39,49 +39,44 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
     return pd.read_csv(file, sep="\t", header=None, names=names, na_values=[r"\N"], keep_default_na=False, dtype=text)
 
 
-@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
+@technique("copy_text", "psycopg COPY TO STDOUT delimited text -> Polars dataframe")
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """COPY returns tab-delimited CSV; Polars parses it."""
-    return pl.read_csv(
-        copied_text(connection, table),
-        separator="\t",
-        has_header=False,
-        new_columns=table.column_names,
-        null_values=r"\N",
-        empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
-    )
+    kinds = {name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)}
+    options: dict[str, Any] = {"has_header": False, "null_values": r"\N", "empty_string_is_null": False}
+    text = copied_text(connection, table)
+    return pl.read_csv(text, separator="\t", new_columns=table.column_names, schema_overrides=kinds, **options)
 
 
-@technique(family="row_fetch", label="psycopg row fetch -> Pandas dataframe")
+@technique("row_fetch", "psycopg row fetch -> Pandas dataframe")
 def pandas_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """psycopg decodes every value into a Python object; pandas builds columns from the rows."""
     rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
     return pd.DataFrame(rows, columns=table.column_names)
 
 
-@technique(family="row_fetch", label="psycopg row fetch -> Polars dataframe")
+@technique("row_fetch", "psycopg row fetch -> Polars dataframe")
 def polars_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """psycopg decodes every value into a Python object; Polars builds columns from the rows."""
     rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
-@technique(family="row_fetch", label="asyncpg row fetch -> Pandas dataframe")
+@technique("row_fetch", "asyncpg row fetch -> Pandas dataframe")
 async def pandas_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """asyncpg decodes binary rows into records; pandas builds columns from them."""
     rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
 
 
-@technique(family="row_fetch", label="asyncpg row fetch -> Polars dataframe")
+@technique("row_fetch", "asyncpg row fetch -> Polars dataframe")
 async def polars_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg decodes binary rows into records; Polars builds columns from them."""
     rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
     return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
 
 
-@technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Pandas dataframe")
+@technique("prepared_fetch", "asyncpg prepared row fetch -> Pandas dataframe")
 async def pandas_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """asyncpg fetches rows as in the row fetch, through an explicitly prepared statement."""
     statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
@@ -89,7 +84,7 @@ async def pandas_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
     return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
 
 
-@technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Polars dataframe")
+@technique("prepared_fetch", "asyncpg prepared row fetch -> Polars dataframe")
 async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg fetches rows as in the row fetch, through an explicitly prepared statement."""
     statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
@@ -97,23 +92,23 @@ async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
     return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
 
 
-@technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
-def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+@technique("convenience", "psycopg / SQLAlchemy -> pandas.read_sql_query")
+def pandas_sqlalchemy_read_sql_query(connection: Connection, table: Table) -> pd.DataFrame:
     """Read with pandas' own reader over a SQLAlchemy connection."""
     # https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pd.read_sql_query(query.replace("%", "%%"), connection)  # psycopg looks for placeholders
 
 
-@technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
-def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+@technique("convenience", "psycopg / SQLAlchemy -> polars.read_database")
+def polars_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.DataFrame:
     """Read with Polars' own reader over a SQLAlchemy connection."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pl.read_database(query.replace(":", r"\:"), connection)  # SQLAlchemy looks for placeholders
 
 
-@technique(family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe")
+@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe")
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
     """The server writes a Parquet file into a shared directory; pandas reads it."""
     path, path_on_server = exchange.new_file()
@@ -122,7 +117,7 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.Dat
     return pd.read_parquet(path)
 
 
-@technique(family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Polars dataframe")
+@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Polars dataframe")
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
     """The server writes a Parquet file into a shared directory; pyarrow reads it for Polars."""
     path, path_on_server = exchange.new_file()

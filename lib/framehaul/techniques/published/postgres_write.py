@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import asyncpg
-import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow.parquet as pq
@@ -17,101 +16,73 @@ from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.data.frames import from_pandas
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import ParquetExchange
-from framehaul.techniques.registry import technique
+from framehaul.techniques.published.postgres_read import COPY_TEXT
+from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
-COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+CSV: dict[str, Any] = {"format": "csv", "delimiter": "\t", "null": r"\N"}
+"""`COPY_TEXT` as asyncpg's options."""
 
 
-@technique(family="copy_text", label="asyncpg COPY FROM STDIN from Pandas delimited text")
-async def pandas_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes tab-delimited CSV; asyncpg streams it into COPY."""
+def as_text(frame: DataFrame) -> io.BytesIO:
+    """Return the frame as tab-delimited CSV."""
     buffer = io.BytesIO()
-    frame.to_csv(buffer, index=False, header=False, sep="\t", na_rep=r"\N")
+    if isinstance(frame, pl.DataFrame):
+        frame.write_csv(buffer, include_header=False, separator="\t", null_value=r"\N")
+    else:
+        frame.to_csv(buffer, index=False, header=False, sep="\t", na_rep=r"\N")
     buffer.seek(0)
-    await connection.copy_to_table(
-        table.name, source=buffer, columns=table.column_names, format="csv", delimiter="\t", null=r"\N"
-    )
+    return buffer
 
 
-@technique(family="copy_text", label="asyncpg COPY FROM STDIN from Polars delimited text")
-async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes tab-delimited CSV; asyncpg streams it into COPY."""
-    buffer = io.BytesIO()
-    frame.write_csv(buffer, include_header=False, separator="\t", null_value=r"\N")
-    buffer.seek(0)
-    await connection.copy_to_table(
-        table.name, source=buffer, columns=table.column_names, format="csv", delimiter="\t", null=r"\N"
-    )
+@technique("copy_text", "asyncpg COPY FROM STDIN from Polars delimited text")
+async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes tab-delimited CSV; asyncpg streams it into COPY."""
+    await connection.copy_to_table(table.name, source=as_text(frame), columns=table.column_names, **CSV)
 
 
-@technique(family="copy_text", label="psycopg COPY FROM STDIN from Pandas delimited text")
-def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
-    buffer = io.BytesIO()
-    frame.to_csv(buffer, index=False, header=False, sep="\t", na_rep=r"\N")
+@technique("copy_text", "psycopg COPY FROM STDIN from Polars delimited text")
+def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: DataFrame) -> None:
+    """The dataframe library writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
+    text = as_text(frame)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(buffer.getbuffer())
+        copy.write(text.getbuffer())
 
 
-@technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text")
-def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
-    buffer = io.BytesIO()
-    frame.write_csv(buffer, include_header=False, separator="\t", null_value=r"\N")
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(buffer.getbuffer())
+def rows_of(frame: DataFrame, table: Table) -> Iterator[list[Any]]:
+    """Yield the rows with UUID objects in place of their text, and None in place of pandas' missing values."""
+    if isinstance(frame, pl.DataFrame):
+        rows = frame.iter_rows()
+    else:
+        nullable = {column.name: frame[column.name] for column in table.columns if column.nullable}
+        objects = {name: values.astype(object).where(values.notna(), None) for name, values in nullable.items()}
+        rows = frame.assign(**objects).itertuples(index=False, name=None)
+    places = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
+    for row in map(list, rows):
+        for at in places:
+            row[at] = row[at] and UUID(row[at])
+        yield row
 
 
-@technique(family="copy_binary", label="asyncpg COPY FROM STDIN (FORMAT binary) from Pandas rows")
-async def pandas_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """pandas returns row tuples; asyncpg encodes them as COPY's binary format."""
-    rows = _none_for_missing(frame, table).itertuples(index=False, name=None)
-    await connection.copy_records_to_table(table.name, records=_with_uuids(rows, table), columns=table.column_names)
+@technique("copy_binary", "asyncpg COPY FROM STDIN (FORMAT binary) from Polars rows")
+async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: DataFrame) -> None:
+    """The dataframe library returns row tuples; asyncpg encodes them as COPY's binary format."""
+    rows = rows_of(frame, table)
+    await connection.copy_records_to_table(table.name, records=rows, columns=table.column_names)
 
 
-@technique(family="copy_binary", label="asyncpg COPY FROM STDIN (FORMAT binary) from Polars rows")
-async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Polars returns row tuples; asyncpg encodes them as COPY's binary format."""
-    rows = frame.iter_rows()
-    await connection.copy_records_to_table(table.name, records=_with_uuids(rows, table), columns=table.column_names)
-
-
-@technique(family="pg_parquet", label="psycopg pg_parquet COPY FROM file.parquet from Pandas dataframe")
-def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes a Parquet file into a shared directory; the server copies from it."""
+@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe")
+def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: DataFrame) -> None:
+    """A Parquet file is written into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
-    pq.write_table(with_uuid_bytes(from_pandas(frame, table), table), path)
+    content = frame.to_arrow() if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    pq.write_table(with_uuid_bytes(content, table), path)
     path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
     into = f"{table.postgres_name} ({table.postgres_columns})"
     exchange.connection.execute(f"COPY {into} FROM '{path_on_server}' WITH (FORMAT parquet)".encode())
 
 
-@technique(family="pg_parquet", label="psycopg pg_parquet COPY FROM file.parquet from Polars dataframe")
-def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes a Parquet file into a shared directory; the server copies from it."""
-    path, path_on_server = exchange.new_file()
-    pq.write_table(with_uuid_bytes(frame.to_arrow(), table), path)
-    path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
-    into = f"{table.postgres_name} ({table.postgres_columns})"
-    exchange.connection.execute(f"COPY {into} FROM '{path_on_server}' WITH (FORMAT parquet)".encode())
-
-
-def _with_uuids(rows: Iterable[tuple[Any, ...]], table: Table) -> Iterator[tuple[Any, ...]]:
-    """Return the rows with UUID objects in place of their text."""
-    for name in table.columns_of(ColumnType.UUID):
-        rows = _with_uuid(rows, table.column_names.index(name))
-    return iter(rows)
-
-
-def _with_uuid(rows: Iterable[tuple[Any, ...]], at: int) -> Iterator[tuple[Any, ...]]:
-    for row in rows:
-        yield (*row[:at], row[at] and UUID(row[at]), *row[at + 1 :])
-
-
-def _none_for_missing(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """Return the frame with None in place of pandas' missing values, in nullable columns."""
-    nullable = [column.name for column in table.columns if column.nullable]
-    return frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), None) for name in nullable})
+pandas_asyncpg_copy_text = also_from_pandas(polars_asyncpg_copy_text)
+pandas_psycopg_copy_text = also_from_pandas(polars_psycopg_copy_text)
+pandas_asyncpg_copy_binary = also_from_pandas(polars_asyncpg_copy_binary)
+pandas_psycopg_pg_parquet = also_from_pandas(polars_psycopg_pg_parquet)

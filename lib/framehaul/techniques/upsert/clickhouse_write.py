@@ -12,16 +12,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
-from framehaul.techniques import contract
+from framehaul.techniques import contract as terms
 from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
-from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token, staging_table
+from framehaul.techniques.beyond.clickhouse_write import insert_arrow, insert_once, staging_table
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
-from framehaul.techniques.upsert.rows import SIGN, check_keys, upsert, without_key
+from framehaul.techniques.registry import technique
+from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
 
 if TYPE_CHECKING:
     import polars as pl
 
+REPLACING, COLLAPSING = "ReplacingMergeTree", f"CollapsingMergeTree({SIGN})"
 PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
 """The engine and settings that lightweight updates need."""
 
@@ -38,7 +40,7 @@ def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
 
 def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
     """Run a query and return its result as text; it reads all rows, whatever limits a profile sets."""
-    return connection.post(query, settings=ALL_ROWS | INSERT | own_token() | settings).read().decode()
+    return connection.post(query, settings=ALL_ROWS | insert_once(**settings)).read().decode()
 
 
 @contextmanager
@@ -58,12 +60,8 @@ def insert_staged(connection: HttpConnection, table: Table, staging: Table, cond
     run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}) {rows}")
 
 
-@upsert(
-    "arrow",
-    "http.client INSERT into a ReplacingMergeTree, read with FINAL",
-    contract.UPSERT_BLOCKS,
-    engine="ReplacingMergeTree",
-    final=True,
+@technique(
+    "arrow", "http.client INSERT into a ReplacingMergeTree, read with FINAL", terms.UPSERT_BLOCKS, REPLACING, final=True
 )
 def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert all rows; reads with FINAL return the last row of each key."""
@@ -72,11 +70,8 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
 
 
-@upsert(
-    "arrow",
-    "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
-    contract.UPSERT_BLOCKS,
-    engine="ReplacingMergeTree",
+@technique(
+    "arrow", "http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL", terms.UPSERT_BLOCKS, REPLACING
 )
 def polars_http_client_replacing_optimized(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert all rows and merge each partition into one part: reads need no FINAL until the next upsert."""
@@ -85,7 +80,7 @@ def polars_http_client_replacing_optimized(connection: HttpConnection, table: Ta
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 
-@upsert("arrow", "http.client all rows into a new table, then EXCHANGE TABLES", contract.UPSERT_EXCHANGED)
+@technique("arrow", "http.client all rows into a new table, then EXCHANGE TABLES", terms.UPSERT_EXCHANGED)
 def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Write all rows into a new table, then exchange it for the old one: readers see either of them."""
     # https://clickhouse.com/docs/sql-reference/statements/exchange
@@ -95,17 +90,14 @@ def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table
         run(connection, f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}")
 
 
-@upsert("arrow", "http.client partitions made anew, then REPLACE PARTITION", contract.UPSERT_PARTITIONS)
+@technique("arrow", "http.client partitions made anew, then REPLACE PARTITION", terms.UPSERT_PARTITIONS)
 def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another.
-
-    Raises ValueError where a key of the frame is in another partition of the table: then both rows would stay.
-    https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
-    """
+    """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another."""
+    # https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
     with staged(connection, table, frame) as new:
         old, parts = table.clickhouse_name, f"SELECT DISTINCT _partition_id FROM {new.clickhouse_name}"
         elsewhere = f"_partition_id NOT IN ({parts}) AND {with_keys_of(table, new)}"
-        if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):
+        if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):  # both rows would stay
             raise ValueError(f"{count:,} keys of the frame are in other partitions of {table.name}: rebuild all of it")
         names = run(connection, f"{parts} ORDER BY 1").split()
         kept = f"_partition_id IN ({parts}) AND {with_keys_of(table, new, 'NOT IN')}"
@@ -115,18 +107,13 @@ def polars_http_client_replace_partition(connection: HttpConnection, table: Tabl
             run(connection, f"ALTER TABLE {old} REPLACE PARTITION ID {part} FROM {new.clickhouse_name}")
 
 
-@upsert(
-    "arrow",
-    "http.client lightweight UPDATE of what is there, INSERT of what is new",
-    contract.UPSERT_PATCHED,
-    engine=PATCHED,
+@technique(
+    "arrow", "http.client lightweight UPDATE of what is there, INSERT of what is new", terms.UPSERT_PATCHED, PATCHED
 )
 def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Write changed values as a patch part, which every read applies until it is merged, then insert new rows.
-
-    An UPDATE reads values of another table only from the engine Join.
-    https://clickhouse.com/docs/sql-reference/statements/update
-    """
+    """Write changed values as a patch part, which every read applies until it is merged, then insert new rows."""
+    # An UPDATE reads values of another table only from the engine Join.
+    # https://clickhouse.com/docs/sql-reference/statements/update
     with (
         staged(connection, table, frame, "ENGINE = Memory") as staging,
         staging_table(connection, table, f"ENGINE = Join(ANY, LEFT, {keys(table)})") as join,
@@ -148,35 +135,31 @@ def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFr
         insert_staged(connection, table, staging)
 
 
-@upsert("arrow", "http.client lightweight DELETE of what is there, INSERT of all", contract.UPSERT_DELETED)
+@technique("arrow", "http.client lightweight DELETE of what is there, INSERT of all", terms.UPSERT_DELETED)
 def polars_http_client_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Mask existing rows by a mutation, then insert all; between the two they are missing."""
     # https://clickhouse.com/docs/guides/developer/lightweight-delete
     delete_and_insert(connection, table, frame, "alter_update")
 
 
-@upsert(
-    "arrow", "http.client lightweight DELETE by a patch part, INSERT of all", contract.UPSERT_DELETED, engine=PATCHED
-)
+@technique("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", terms.UPSERT_DELETED, PATCHED)
 def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Mask existing rows by a patch part, which needs no mutation, then insert all."""
     # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
     delete_and_insert(connection, table, frame, "lightweight_update_force")
 
 
-@upsert(
+@technique(
     "arrow",
     "http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
-    contract.UPSERT_DELETED,
-    engine=f"CollapsingMergeTree({SIGN})",
+    terms.UPSERT_DELETED,
+    COLLAPSING,
     final=True,
 )
 def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Cancel each existing row by a row with the sign -1, then insert all rows.
-
-    The two are separate INSERTs, because within one block both rows would be removed.
-    https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
-    """
+    """Cancel each existing row by a row with the sign -1, then insert all rows."""
+    # The two are separate INSERTs, because within one block both rows would be removed.
+    # https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
     columns = table.clickhouse_columns
     with staged(connection, table, frame, "ENGINE = Memory") as staging:
         rows = f"SELECT {columns}, -1 FROM {table.clickhouse_name} FINAL WHERE {with_keys_of(table, staging)}"

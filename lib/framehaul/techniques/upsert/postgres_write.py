@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, Table, quote_postgres, refuse
 from framehaul.errors import UnavailableError
@@ -18,7 +18,8 @@ from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, 
 from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
 from framehaul.techniques.prepare import prepare_rows
-from framehaul.techniques.upsert.rows import check_keys, upsert, without_key
+from framehaul.techniques.registry import technique
+from framehaul.techniques.upsert.rows import check_keys, without_key
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,7 +72,7 @@ def insert_staged(table: Table, staging: str, conflict: str = "") -> bytes:
     return f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows} {conflict}".encode()
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in a temporary table, which is not logged and uses the session's own memory."""
     # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
@@ -79,7 +80,7 @@ def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table,
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in an unlogged table, which parallel plans can read."""
     # https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
@@ -87,7 +88,7 @@ def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, 
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
+@technique("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Stage rows in an ordinary table: every row is logged twice."""
     # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
@@ -95,7 +96,7 @@ def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, 
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then MERGE", UPSERT_SNAPSHOT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then MERGE", UPSERT_SNAPSHOT)
 def polars_pgpq_temporary_merge(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Join both tables instead of looking keys up one by one; rows that others commit after its start are not seen."""
     # https://www.postgresql.org/docs/18/sql-merge.html
@@ -109,7 +110,7 @@ def polars_pgpq_temporary_merge(connection: Connection[Any], table: Table, frame
         connection.execute(f"MERGE INTO {both} {matched}{inserted}".encode())
 
 
-@upsert("copy_binary", "pgpq COPY into a temporary table, then DELETE and INSERT", UPSERT_SNAPSHOT)
+@technique("copy_binary", "pgpq COPY into a temporary table, then DELETE and INSERT", UPSERT_SNAPSHOT)
 def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Delete existing rows first: columns that the frame does not have get their defaults, and deletes cascade."""
     # https://www.postgresql.org/docs/18/sql-delete.html
@@ -119,17 +120,7 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
         connection.execute(insert_staged(table, staging))
 
 
-class Partition(NamedTuple):
-    """A partition: its quoted names, the condition of its rows, and its FOR VALUES; a whole table has no bound."""
-
-    name: str
-    """The name, with its schema for a partition."""
-    short_name: str
-    condition: str = "true"
-    bound: str = ""
-
-
-@upsert("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
+@technique("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
 def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the table with its indexes, without a dead row; readers wait for the commit at the end.
 
@@ -139,7 +130,7 @@ def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.
     """
     name = table.postgres_name
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        new = rebuilt(connection, table, staging, Partition(name, name))
+        new = rebuilt(connection, table, staging, name)
         connection.execute(f"DROP TABLE {name}".encode())
         connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
 
@@ -169,21 +160,22 @@ FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.
 """The schema and comment of a table, quoted, and its properties in NOT_COPIED."""
 
 
-def rebuilt(connection: Connection[Any], table: Table, staging: str, old: Partition) -> str:
-    """Create a copy of a table or partition with the staged rows in place of rows with their keys; return its name.
+def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
+    """Create a copy of the table or a partition with the staged rows in place of rows with their keys; return its name.
 
-    Raises ValueError for what the copy would lack; it is checked here because the lock keeps others from adding it.
+    The condition selects its rows. Raises ValueError for what the copy would lack; the lock keeps that from changing.
     """
-    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (bool(old.bound), old.name)).fetchall()
+    is_partition = old != table.postgres_name
+    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
     if lost:
-        what = f"partition {old.name}" if old.bound else f"table {table.name}"
+        what = f"partition {old}" if is_partition else f"table {table.name}"
         raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
     new, columns = f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
     missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
     for statement in (
-        f"CREATE TABLE {new} (LIKE {old.name} INCLUDING ALL)",
-        f"INSERT INTO {new} SELECT target.* FROM {old.name} AS target WHERE NOT EXISTS ({missing})",
-        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {old.condition}",
+        f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
+        f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})",
+        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {condition}",
         f"COMMENT ON TABLE {new} IS {comment}",  # which LIKE does not copy
     ):
         connection.execute(statement.encode())
@@ -196,6 +188,7 @@ SELECT concat_ws('.', quote_ident(nspname), quote_ident(relname)), quote_ident(r
 FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid JOIN pg_namespace AS space ON space.oid = relnamespace
 WHERE inhparent = to_regclass(%s) AND relispartition ORDER BY child.oid
 """
+"""Partitions: their names with and without the schema, quoted, the condition of their rows, and their FOR VALUES."""
 PARTITION_KEY = """
 SELECT array_agg(attname::text) FROM pg_partitioned_table
 CROSS JOIN unnest(partattrs::int2[]) AS number LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = number
@@ -204,55 +197,47 @@ WHERE partrelid = to_regclass(%s)
 """The columns of the partition key, with NULL for an expression."""
 
 
-def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
-    """Return the partitions that the staged rows belong to.
+def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[tuple[str, ...]]:
+    """Return the partitions, as in `PARTITIONS`, that the staged rows belong to.
 
-    Raises UnavailableError for a table without partitions, ValueError for a row that belongs to none, and for a key
-    that another partition has: both rows would stay.
+    Raises UnavailableError for a table without partitions, and ValueError for a row that belongs to none and for a
+    partition key with other columns than the key: then rows of one key could be in two partitions, and both would stay.
     """
-    every = [Partition(*row) for row in connection.execute(PARTITIONS, (table.postgres_name,))]
+    every = connection.execute(PARTITIONS, (table.postgres_name,)).fetchall()
     if not every:
         raise UnavailableError(f"table {table.name} has no partitions: make it PARTITION BY, or use ON CONFLICT")
-    counts = ", ".join(f"count(*) FILTER (WHERE {one.condition})" for one in every)
+    ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
+    if not set(by) <= set(table.key):
+        raise ValueError(f"rows of one key may be in two partitions of {table.name}: use DELETE and INSERT")
+    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for _, _, condition, _ in every)
     (counted,) = connection.execute(f"SELECT {counts} FROM {staging}".encode()).fetchall()
     if sum(counted) != rows:
         raise ValueError(f"{rows - sum(counted):,} rows belong to no partition of {table.name}: make one before")
-    filled = [one for one, count in zip(every, counted, strict=True) if count]
-    ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
-    elsewhere = [] if set(by) <= set(table.key) else [one for one in every if one not in filled]
-    for other in elsewhere:
-        twice = f"SELECT count(*) FROM {other.name} AS target JOIN {staging} AS source ON {same_key(table)}"
-        ((count,),) = connection.execute(twice.encode()).fetchall()
-        if count:
-            raise ValueError(f"{count:,} rows of these keys are in other partitions of {table.name}: DELETE and INSERT")
-    return filled
+    return [partition for partition, count in zip(every, counted, strict=True) if count]
 
 
-@upsert(
+@technique(
     "copy_binary",
     "pgpq COPY into a temporary table, then new partitions in place of the old",
     UPSERT_SWAP,
-    engine="PARTITION BY HASH",
+    "PARTITION BY HASH",
 )
 def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit.
-
-    Raises UnavailableError and ValueError as `partitions_of` does, and ValueError as `polars_pgpq_table_swap` does.
-    https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
-    """
+    """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit."""
+    # https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     parent = table.postgres_name
     swaps: list[str] = []
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        for part in partitions_of(connection, table, staging, len(frame)):
-            new = rebuilt(connection, table, staging, part)
+        for old, short_name, condition, bound in partitions_of(connection, table, staging, len(frame)):
+            new = rebuilt(connection, table, staging, old, condition)
             # With a proven CHECK, ATTACH does not scan the rows while readers wait.
-            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.condition})".encode())
+            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({condition})".encode())
             swaps += [
-                f"ALTER TABLE {parent} DETACH PARTITION {part.name}",
-                f"DROP TABLE {part.name}",
-                f"ALTER TABLE {new} RENAME TO {part.short_name}",
-                f"ALTER TABLE {parent} ATTACH PARTITION {part.name} {part.bound}",
-                f"ALTER TABLE {part.name} DROP CONSTRAINT framehaul_holds",
+                f"ALTER TABLE {parent} DETACH PARTITION {old}",
+                f"DROP TABLE {old}",
+                f"ALTER TABLE {new} RENAME TO {short_name}",
+                f"ALTER TABLE {parent} ATTACH PARTITION {old} {bound}",
+                f"ALTER TABLE {old} DROP CONSTRAINT framehaul_holds",
             ]
         for statement in swaps:
             connection.execute(statement.encode())
@@ -264,59 +249,53 @@ def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return prepare_rows(frame, table).sort(table.key)
 
 
-def placeholders(table: Table, suffix: str = "") -> str:
-    """Return `%s::uuid, %s::date, ...`, because parameters without a type would be text."""
-    return ", ".join(f"%s::{column.types.postgres}{suffix}" for column in table.columns)
-
-
-def upsert_of(table: Table, source: str) -> bytes:
-    """Return an INSERT ... ON CONFLICT with placeholders in its source; percent signs in names are doubled."""
+def upsert_of(table: Table, source: str, suffix: str = "") -> bytes:
+    """Return an INSERT ... ON CONFLICT from a source of placeholders, which would be text without their types."""
+    values = ", ".join(f"%s::{column.types.postgres}{suffix}" for column in table.columns)
     into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
-    return f"{into} {source} {on_conflict(table).replace('%', '%%')}".encode()
+    return f"{into} {source.format(values)} {on_conflict(table).replace('%', '%%')}".encode()
 
 
-@upsert("insert_rows", "psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", UPSERT)
+@technique("insert_rows", "psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", UPSERT)
 def polars_psycopg_unnest_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Send one statement with an array for each column; no staging table is needed."""
     # https://www.postgresql.org/docs/18/functions-array.html
     refuse(table, ARRAYS, "which unnest would take apart as well: use COPY", "postgres")
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"SELECT * FROM unnest({placeholders(table, '[]')})")
+    statement = upsert_of(table, "SELECT * FROM unnest({})", "[]")
     with connection.transaction():
         connection.execute(UTF8)
         connection.execute(statement, [rows[name].to_list() for name in table.column_names])
 
 
-@upsert("insert_rows", "psycopg executemany of INSERT ... ON CONFLICT", UPSERT)
+@technique("insert_rows", "psycopg executemany of INSERT ... ON CONFLICT", UPSERT)
 def polars_psycopg_executemany_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Send a statement for each row; psycopg sends many before it reads their results."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"VALUES ({placeholders(table)})")
+    statement = upsert_of(table, "VALUES ({})")
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.executemany(statement, rows.iter_rows())
 
 
-@upsert("insert_rows", "psycopg pipeline of INSERT ... ON CONFLICT, prepared", UPSERT)
+@technique("insert_rows", "psycopg pipeline of INSERT ... ON CONFLICT, prepared", UPSERT)
 def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Prepare a statement once and send it for each row, without waiting for results in between."""
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
-    statement = upsert_of(table, f"VALUES ({placeholders(table)})")
+    statement = upsert_of(table, "VALUES ({})")
     with connection.transaction(), connection.pipeline():
         connection.execute(UTF8)
         for row in rows.iter_rows():
             connection.execute(statement, row, prepare=True)
 
 
-@upsert("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
+@technique("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
 def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB fetches every key of the table, joins here, and sends changed and new rows.
-
-    Columns that the frame does not have are NULL in new rows, whatever their defaults.
-    https://github.com/duckdb/duckdb-postgres/issues/575
-    """
+    """DuckDB fetches every key of the table, joins here, and sends changed and new rows."""
+    # Columns that the frame does not have are NULL in new rows, whatever their defaults.
+    # https://github.com/duckdb/duckdb-postgres/issues/575
     check_keys(frame, table)
     refuse(table, [*ARRAYS, *LONG_NUMBERS], "which DuckDB does not write as it is: use pgpq", "postgres")
     insert_by_duckdb(connection, table, frame, on_conflict(table))

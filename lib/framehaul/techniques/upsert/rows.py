@@ -1,17 +1,15 @@
-"""The decorator of upserts, their checks of keys, and the tables that they need."""
+"""The checks of the keys of upserts, and the tables that they need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv6Address
-from typing import Any
 
 import polars as pl
 
 from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote_postgres
-from framehaul.techniques.contract import Contract
-from framehaul.techniques.registry import Technique, technique
+from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
 """The sign column of a CollapsingMergeTree; 1 by default, -1 cancels a row."""
@@ -19,13 +17,6 @@ PARTITIONS = 4
 """The number of partitions of a PostgreSQL table: as many as months in the study's frames."""
 MOST_LETTERS = 40
 """Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
-
-
-def upsert[F: Callable[..., Any]](
-    family: str, label: str, contract: Contract, *, engine: str = "", final: bool = False
-) -> Callable[[F], F]:
-    """Register an upsert as `technique` does; its table needs a key."""
-    return technique(family=family, label=label, contract=contract, engine=engine, final=final, requires=("key",))
 
 
 def mapped(canonical: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
@@ -55,10 +46,7 @@ def as_compared(keys: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
-    """Raise ValueError for a table without a key, a key with floats or NULL, and for duplicate keys in the frame.
-
-    Techniques would keep different rows of a duplicate key, or reject both: the caller has to choose.
-    """
+    """Raise ValueError for a table without a key, a key with floats or NULL, and for duplicate keys in the frame."""
     if not table.key:
         raise ValueError(f"table {table.name} has no key: say which columns tell its rows apart")
     if floats := [name for name in table.columns_of(*FLOATS) if name in table.key]:
@@ -69,6 +57,7 @@ def check_keys(frame: pl.DataFrame, table: Table) -> None:
             raise ValueError(f"column {name} is part of the key, and {nulls:,} values are NULL")
     if len(keys) and (repeated := as_compared(keys, table).is_duplicated()).any():
         first = keys.row(int(repeated.arg_max() or 0))
+        # Techniques would keep different rows of the key, or reject both: the caller has to choose.
         raise ValueError(f"{int(repeated.sum()):,} rows share their key with another, first {first}: keep one of each")
 
 
@@ -78,11 +67,8 @@ def without_key(table: Table) -> list[str]:
 
 
 def target(technique: Technique, table: Table) -> Table:
-    """Return the table that an upsert needs: in ClickHouse with its engine, sorted by the key.
-
-    In PostgreSQL it is partitioned by the key; a user's own CREATE TABLE stays as it is.
-    """
-    if not technique.engine or (technique.database == "postgres" and table.postgres_body):
+    """Return the table that an upsert needs: with its engine, in PostgreSQL partitioned by the key."""
+    if not technique.engine or (technique.database == "postgres" and table.postgres_body):  # a user's CREATE TABLE
         return table
     if technique.database == "postgres":
         body = table.postgres_ddl.removeprefix(f"CREATE TABLE {table.postgres_name} ")
