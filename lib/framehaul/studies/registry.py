@@ -52,7 +52,7 @@ TRANSFERS = (
     _study("01_postgres_write", ROWS.at(50_000), *OF_DIRECTIONS),
     _study("02_postgres_read", ROWS.at(150_000), *OF_DIRECTIONS),
     _study("03_clickhouse_write", ROWS.at(150_000), *OF_DIRECTIONS, PROFILE),
-    _study("04_clickhouse_read", ROWS.at(300_000), *OF_DIRECTIONS, PROFILE),
+    _study("04_clickhouse_read", ROWS.at(200_000), *OF_DIRECTIONS, PROFILE),
 )
 
 SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
@@ -103,7 +103,7 @@ PGBENCH = _study(
     "15_pgbench", WORKLOAD, ROUNDS.at(1), SEED, SERVICES, patience="framehaul.studies.pgbench.study:patience"
 )
 
-NOISE = _study("16_noise", ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED)
+NOISE = _study("16_noise", ROWS.at(25_000, reference=300_000), ROUNDS, WARMUP, SEED)
 
 MEGABYTES = Parameter("megabytes", 2.0, "of table shapes: size of the largest frame", smoke=0.05, reference=5.0)
 POINTS = Parameter(
@@ -115,7 +115,7 @@ TABLE_SHAPES = _study(
     measured="framehaul.studies.table_shapes.passes:placed",
 )  # fmt: skip
 
-EVERYDAY_API = _study("18_everyday_api", ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
+EVERYDAY_API = _study("18_everyday_api", ROWS.at(60_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
 
 TARGETS = Parameter(
     "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300], reference=[10_000, 1_000_000]
@@ -167,9 +167,8 @@ TABLES_IN_USE = _study(
     Parameter("appended", [10_000], "numbers of rows that are appended to tables with rows", least=1, smoke=[300],
               reference=[10_000, 200_000]),
     Parameter("times", [0, 10], "rows of a table before an append, as multiples of its rows", reference=[0, 10, 50]),
-    Parameter("layouts", "nine_columns random_uuid", "tables to append to; empty: all", smoke="nine_columns",
-              reference=""),
-    Parameter("busy_rows", 30_000, "rows of an append while others use the table", least=1, smoke=300,
+    Parameter("layouts", "nine_columns", "tables to append to; empty: all", reference=""),
+    Parameter("busy_rows", 20_000, "rows of an append while others use the table", least=1, smoke=300,
               reference=200_000),
     ROUNDS.at(2, reference=3), SEED,
 )  # fmt: skip

@@ -120,17 +120,6 @@ class OwnedResponse(HTTPResponse):
             self.connection.close()
 
 
-def has_ended(connection: HTTPConnection) -> bool:
-    """Return whether the server has closed an idle connection, from which only its end can be received."""
-    # ClickHouse closes it after 30 seconds. `http.client` does not check before each request, as other clients do:
-    # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
-    if connection.sock is None:
-        return False
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.sock, selectors.EVENT_READ)
-        return bool(selector.select(timeout=0))
-
-
 @dataclass
 class HttpConnection:
     """ClickHouse's HTTP interface over one persistent connection of the standard library's `http.client`."""
@@ -152,8 +141,13 @@ class HttpConnection:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if has_ended(self.connection):
-            self.connection.close()
+        # ClickHouse closes an idle connection after 30 seconds; `http.client` does not check whether it did:
+        # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
+        if self.connection.sock:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.connection.sock, selectors.EVENT_READ)
+                if selector.select(timeout=0):
+                    self.connection.close()
         try:
             # A server that rejects a body closes the connection during sending; its response has the reason.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -37,8 +37,6 @@ NULL_IS = {
     ColumnType.MAP: ("Map", "map", "empty maps"),
 }
 """Types that cannot be NULL in ClickHouse: their name in ClickHouse, their name in a frame, and the remedy."""
-BYTES_OF_LONG = (16, 32)
-"""Sizes of addresses, long integers and wide decimals in ClickHouse."""
 
 
 def prepare(frame: pl.DataFrame | pd.DataFrame | pa.Table, table: Table, database: Database) -> pa.Table:
@@ -163,7 +161,7 @@ def with_long_text(content: pa.Table, table: Table) -> pa.Table:
     for name in table.columns_of(*LONG_NUMBERS, ColumnType.IPV6):
         at, texts = content.column_names.index(name), content.column(name)
         lengths = pc.utf8_length(texts)
-        alike = pc.is_in(lengths, pa.array(BYTES_OF_LONG, lengths.type))
+        alike = pc.is_in(lengths, pa.array([16, 32], lengths.type))  # their sizes in bytes
         if not pc.any(alike).as_py():
             continue
         if name in table.columns_of(ColumnType.IPV6):

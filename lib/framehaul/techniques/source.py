@@ -17,14 +17,12 @@ def source(database: str, direction: str, names: Iterable[str]) -> str:
     return "\n\n\n".join([*map(_function, named), "\n".join(map(_call, named))])
 
 
+@cache
 def technique_named(database: str, direction: str, name: str) -> Technique:
     """Return a technique, an upsert or a streamed move; raises KeyError for an unknown name."""
-    return _known()[database, direction, name]
-
-
-@cache
-def _known() -> dict[tuple[str, str, str], Technique]:
-    return {one.key: one for one in (*MOVES, *upserts("postgres"), *upserts("clickhouse"), *techniques())}
+    every = (*MOVES, *upserts("postgres"), *upserts("clickhouse"), *techniques())
+    by_key: dict[tuple[str, str, str], Technique] = {one.key: one for one in every}
+    return by_key[database, direction, name]
 
 
 def _function(technique: Technique) -> str:
@@ -36,7 +34,9 @@ def _function(technique: Technique) -> str:
 def _call(technique: Technique) -> str:
     """Return code that opens a technique's client and calls the technique."""
     signature = inspect.signature(technique.function)
-    arguments, returned = [*signature.parameters], "" if signature.return_annotation == "None" else "returned = "
+    every = signature.parameters.values()
+    arguments = [one.name for one in every if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    returned = "" if signature.return_annotation == "None" else "returned = "
     opening, awaiting = ("async ", "await ") if inspect.iscoroutinefunction(technique.function) else ("", "")
     call = f"{returned}{awaiting}{technique.name}({', '.join(arguments)})"
     return f"{opening}with open_{technique.client}(server) as {arguments[0]}:\n    {call}"

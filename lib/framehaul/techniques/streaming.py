@@ -48,11 +48,8 @@ ADBC_BYTES = 16 << 20
 
 
 def in_table_schema(batches: Batches, table: Table, database: Database) -> Batches:
-    """Return the batches as `prepare` returns tables; the first batch is converted now, before anything is sent.
-
-    Raises ValueError for a batch with other columns, with values that do not fit, with text that is not UTF-8, or that
-    `prepare` rejects. The message has the first row of the batch. Later batches are checked when they are reached.
-    """
+    """Return the batches as `prepare` returns tables; raises ValueError as it does, with the first row of the batch."""
+    # The first batch is converted now, before anything is sent; later batches are checked when they are reached.
 
     def conforming() -> Batches:
         first_row = 0
@@ -119,28 +116,22 @@ def copy_batches(connection: Connection[Any], table: Table, batches: Batches, to
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Batches, together: int = ROWS_TO_WRITE) -> None:
-    """Insert batches as Native blocks of one partition, sorted as the table is, from `together` rows at a time.
-
-    A table with a type that is not encoded as Native gets an Arrow stream; small blocks keep the server's memory low.
-    Raises ValueError as `in_table_schema` does; the blocks before the error stay in the table.
-    """
+    """Insert batches as Native blocks of one partition, sorted as the table is, from `together` rows at a time."""
     conforming = in_table_schema(batches, table, "clickhouse")
     if not table.columns_of(*NO_NATIVE):
         contents = one_ahead(gathered(conforming, together))
         blocks = chain.from_iterable(native_blocks(content, table) for content in contents)
         clickhouse_write.insert_native(connection, table, blocks)
         return
+    # A type that is not encoded as Native goes as Arrow, in small blocks, which keep the server's memory low.
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
     settings = clickhouse_write.insert_once(min_insert_block_size_rows=together)
     connection.post(query, body=frames.encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
 def fetch_batches(connections: Connections, table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
-    """Yield record batches of a binary COPY, read from psycopg's socket and decoded on demand.
-
-    An encrypted connection is read by ADBC. A batch has about `batch_bytes`, by default 1 MB, or 16 MB with ADBC. The
-    transaction of the read is ended.
-    """
+    """Yield batches of a binary COPY of about `batch_bytes`, read from psycopg's socket and decoded on demand."""
+    # An encrypted connection is read by ADBC, 16 MB at a time.
     connection, adbc = connections
     if not reads_socket(connection):
         yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BYTES)

@@ -196,12 +196,10 @@ def pandas_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table
     return cast("pd.DataFrame", query_df_arrow(client, table, "pandas"))
 
 
-# The driver gives moments without a zone the zone of the session.
-IN_UTC = NATIVE | {"session_timezone": "UTC"}
-
-
-def query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
-    """Return the driver's own frame, in which bytes stay bytes, and which has its columns when it has no rows."""
+@technique("http_native", "clickhouse-connect query_df -> Pandas dataframe")
+def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
+    """The driver decodes Native blocks, in Python and Cython; bytes stay bytes, and no rows have their columns."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
     refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
     refuse(table, FLOATS, "in which NaN would be all its NULLs: use query_arrow", "clickhouse", "nested")
@@ -209,14 +207,8 @@ def query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
     refuse(table, changed, "of whose elements the driver makes others: use query_arrow", "clickhouse", "nested")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
-    return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
-
-
-@technique("http_native", "clickhouse-connect query_df -> Pandas dataframe")
-def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
-    """The driver decodes Native blocks, in Python and Cython."""
-    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
-    return query_df(client, table)
+    in_utc = NATIVE | {"session_timezone": "UTC"}  # the driver gives moments without a zone the zone of the session
+    return client.query_df(query, settings=in_utc, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
 @technique(
@@ -224,7 +216,7 @@ def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> p
 )
 def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Rust."""
-    return query_df(client, table)
+    return pandas_clickhouse_connect_query_df(client, table)
 
 
 def query_for_driver(table: Table) -> str:

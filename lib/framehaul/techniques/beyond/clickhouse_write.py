@@ -123,30 +123,27 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
     insert_arrow(connection, table, content, insert_deduplicate=1, insert_deduplication_token=digest.hexdigest())
 
 
-def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
-    """Insert a Parquet file that Polars writes with these options; raises ValueError as `prepare` does."""
+@technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
+def polars_http_client_parquet_zstd(
+    connection: HttpConnection, table: Table, frame: pl.DataFrame, compression: Any = "zstd"
+) -> None:
+    """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
     buffer = io.BytesIO()
-    prepare_file(frame, table).write_parquet(buffer, **options)
+    prepare_file(frame, table).write_parquet(buffer, compression=compression)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     connection.post(query, body=buffer.getvalue(), settings=insert_once()).read()
-
-
-@technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
-def polars_http_client_parquet_zstd(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
-    insert_parquet(connection, table, frame)
 
 
 @technique("http_parquet", "http.client INSERT FORMAT Parquet, lz4, from Polars")
 def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet in a codec that takes less CPU time on both sides, and more bytes."""
-    insert_parquet(connection, table, frame, compression="lz4")
+    polars_http_client_parquet_zstd(connection, table, frame, "lz4")
 
 
 @technique("http_parquet", "http.client INSERT FORMAT Parquet, uncompressed, from Polars")
 def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Send Parquet with its encodings and no codec."""
-    insert_parquet(connection, table, frame, compression="uncompressed")
+    polars_http_client_parquet_zstd(connection, table, frame, "uncompressed")
 
 
 @technique("arrow", "ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
@@ -163,8 +160,10 @@ def polars_clickhouse_connect_insert_arrow(client: ConnectClient, table: Table, 
     client.insert_arrow(table.clickhouse_name, prepare(frame, table, "clickhouse"), settings=insert_once())
 
 
-def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """Insert a frame with the driver's call, which makes Native blocks and matches columns by position."""
+@technique("http_native", "clickhouse-connect insert_df from Pandas")
+def pandas_clickhouse_connect_insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
+    """The driver encodes the frame as Native blocks, in Python and Cython, and matches columns by position."""
+    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     # The driver sends zero for NULL in columns that are not nullable, truncates values of other dtypes than the table's
     # and checks neither addresses nor UUIDs. `prepare` checks all of these, and its result is not sent.
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
@@ -177,19 +176,12 @@ def insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=insert_once())
 
 
-@technique("http_native", "clickhouse-connect insert_df from Pandas")
-def pandas_clickhouse_connect_insert_df(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """The driver encodes the frame as Native blocks, in Python and Cython."""
-    # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
-    insert_df(client, table, frame)
-
-
 @technique("http_native", "clickhouse-connect insert_df, Rust codec, from Pandas", client="clickhouse_connect_rust")
 def pandas_clickhouse_connect_insert_df_rust(client: ConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
     refuse(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse", "nested")
-    insert_df(client, table, frame)
+    pandas_clickhouse_connect_insert_df(client, table, frame)
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:

@@ -67,22 +67,18 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
         connection.rollback()  # ends the transaction, which ADBC begins with the first statement, and the setting
 
 
-def fetch_table(connection: AdbcConnection, table: Table) -> pa.Table:
-    """Return the table's rows by `fetch_arrow`, in the types of frames: UUIDs are text."""
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return without_documents(fetch_arrow(connection, query), table)
-
-
 @technique("arrow", "ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """Read Arrow without a Python object per value; UUIDs become text on the server."""
-    return to_polars(fetch_table(connection, table), table)
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return to_polars(without_documents(fetch_arrow(connection, query), table), table)
 
 
 @technique("arrow", "ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """Read Arrow with Python objects for dates only; text stays Arrow inside pandas 3."""
-    return to_pandas(fetch_table(connection, table), table)
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return to_pandas(without_documents(fetch_arrow(connection, query), table), table)
 
 
 async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, schema: pa.Schema | None = None) -> pa.Table:

@@ -60,11 +60,8 @@ def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
 def copy_batches(
     connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches, options: str = "FORMAT binary"
 ) -> None:
-    """Copy record batches in this schema; pgpq encodes rows while the server reads the rows before them.
-
-    Values are in PostgreSQL's binary form, and columns are matched by position. The caller begins the transaction and
-    sets its encoding to UTF-8. Raises ValueError as `refuse_arrays` does.
-    """
+    """Copy record batches in PostgreSQL's binary form, in a transaction whose encoding the caller has set to UTF-8."""
+    # pgpq matches columns by position, and encodes rows while the server reads the rows before them.
     refuse_arrays(table, "pgpq", zones=True)
     encoder = pgpq.ArrowToPostgresBinaryEncoder(schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
@@ -77,11 +74,9 @@ def copy_batches(
 
 
 def in_slices(frame: DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return a frame's schema and batches in PostgreSQL's binary form, converted a slice at a time.
-
-    The first slice is converted now, before anything is sent, and later slices while the server reads their
-    predecessors. Raises as `prepare` does, for later slices when they are reached.
-    """
+    """Return a frame's schema and batches in PostgreSQL's binary form, prepared and converted a slice at a time."""
+    # The first slice is converted now, before anything is sent, and later slices while the server reads their
+    # predecessors: what is wrong with these is found when they are reached.
     frame = in_table_order(frame, table)
 
     def convert(first_row: int) -> pa.Table:
@@ -268,24 +263,21 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         cursor.execute(f"INSERT INTO {table.postgres_name} ({columns}) {rows}")
 
 
-def insert_by_duckdb(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, conflict: str = "") -> None:
-    """Insert a frame into a table of the attached `pg`, with an ON CONFLICT clause if one is given."""
-    content = with_documents(prepare(frame, table, "postgres"), table)
-    check_encoding(connection)
-    connection.register("frame", content)
-    rows = f"SELECT {table.postgres_columns} FROM frame"
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {conflict}")
-
-
 @technique("engine", "DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
-def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB's extension for PostgreSQL scans the frame and copies it into the table."""
+def polars_duckdb_insert(
+    connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, on_conflict: str = ""
+) -> None:
+    """DuckDB's extension for PostgreSQL scans the frame and copies it into the table, which is attached as `pg`."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
-    insert_by_duckdb(connection, table, frame)
+    content = with_documents(prepare(frame, table, "postgres"), table)
+    check_encoding(connection)
+    connection.register("frame", content)
+    rows = f"SELECT {table.postgres_columns} FROM frame"
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {on_conflict}")
 
 
 pandas_pgpq_copy_binary = also_from_pandas(polars_pgpq_copy_binary)

@@ -30,24 +30,25 @@ CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
 
 
 @technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
+def pandas_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
     """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline."""
     # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
-    append_by_sqlalchemy(connection, table, frame)
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=uuid_types(table), **options)
 
 
 @technique("insert_rows", "pandas.to_sql with chunksize, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql_chunks(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """Each chunk's rows become Python objects after the previous chunk was sent."""
     # https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
-    append_by_sqlalchemy(connection, table, frame, chunksize=CHUNK_ROWS)
+    pandas_sqlalchemy_to_sql(connection, table, frame, chunksize=CHUNK_ROWS)
 
 
 @technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg2")
 def pandas_sqlalchemy_psycopg2_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2."""
     # https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
-    append_by_sqlalchemy(connection, table, frame)
+    pandas_sqlalchemy_to_sql(connection, table, frame)
 
 
 @technique("insert_rows", 'pandas.to_sql with method="multi", SQLAlchemy over psycopg')
@@ -55,13 +56,7 @@ def pandas_sqlalchemy_to_sql_multi(connection: Connection, table: Table, frame: 
     """pandas itself makes statements of many VALUES."""
     # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
     rows = min(CHUNK_ROWS, MOST_PARAMETERS // len(table.columns))
-    append_by_sqlalchemy(connection, table, frame, method="multi", chunksize=rows)
-
-
-def append_by_sqlalchemy(connection: Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
-    """Append a frame with `pandas.to_sql`, in a transaction."""
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=uuid_types(table), **options)
+    pandas_sqlalchemy_to_sql(connection, table, frame, method="multi", chunksize=rows)
 
 
 def uuid_types(table: Table) -> dict[str, Any]:

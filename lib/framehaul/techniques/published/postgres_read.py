@@ -123,6 +123,4 @@ def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.Dat
     path, path_on_server = exchange.new_file()
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     exchange.connection.execute(f"COPY ({query}) TO '{path_on_server}' WITH (FORMAT parquet)".encode())
-    frame = pl.from_arrow(pq.read_table(path))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(pq.read_table(path))

@@ -1,8 +1,7 @@
 """Upsert a dataframe into ClickHouse.
 
-Every function takes an open client, a `Table` with a key, and a frame that has each key once, and returns when the
-server has acknowledged all. ClickHouse has no transactions here: a failure can come between two statements. Every
-function is safe to retry.
+Every function takes an open client, a `Table` with a key, and a frame that has each key once, and is safe to retry.
+ClickHouse has no transactions here: a failure can come between two statements.
 """
 
 from __future__ import annotations
@@ -127,26 +126,23 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
         insert_staged(connection, table, staging, with_keys_of(table, table, "NOT IN"))
 
 
-def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str) -> None:
-    """Delete the rows with the frame's keys, in a `lightweight_delete_mode`, then insert all rows."""
+@technique("arrow", "http.client lightweight DELETE of what is there, INSERT of all", terms.UPSERT_DELETED)
+def polars_http_client_delete_insert(
+    connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str = "alter_update"
+) -> None:
+    """Mask existing rows by a mutation, then insert all; between the two they are missing."""
+    # https://clickhouse.com/docs/guides/developer/lightweight-delete
     with staged(connection, table, frame, "ENGINE = Memory") as staging:
         delete = f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}"
         run(connection, delete, lightweight_delete_mode=mode, lightweight_deletes_sync=2, enable_lightweight_update=1)
         insert_staged(connection, table, staging)
 
 
-@technique("arrow", "http.client lightweight DELETE of what is there, INSERT of all", terms.UPSERT_DELETED)
-def polars_http_client_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Mask existing rows by a mutation, then insert all; between the two they are missing."""
-    # https://clickhouse.com/docs/guides/developer/lightweight-delete
-    delete_and_insert(connection, table, frame, "alter_update")
-
-
 @technique("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", terms.UPSERT_DELETED, PATCHED)
 def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Mask existing rows by a patch part, which needs no mutation, then insert all."""
     # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
-    delete_and_insert(connection, table, frame, "lightweight_update_force")
+    polars_http_client_delete_insert(connection, table, frame, "lightweight_update_force")
 
 
 @technique(

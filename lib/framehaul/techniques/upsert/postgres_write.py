@@ -1,8 +1,7 @@
 """Upsert a dataframe into PostgreSQL.
 
-Every function takes an open connection, a `Table` with a key, and a frame that has each key once, and returns when the
-rows are committed: all of them or, after an error, none. Rows go in the order of the key, so that two upserts
-do not deadlock.
+Every function takes an open connection, a `Table` with a key, and a frame that has each key once, and commits all rows
+or, after an error, none. Rows go in the order of the key, so that two upserts do not deadlock.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from framehaul.data.schema import ARRAYS, LONG_NUMBERS, Table, quote_postgres, refuse
+from framehaul.data.schema import ARRAYS, Table, quote_postgres, refuse
 from framehaul.errors import UnavailableError
-from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, insert_by_duckdb
+from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, polars_duckdb_insert
 from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
 from framehaul.techniques.prepare import prepare_rows
@@ -43,12 +42,9 @@ def same_key(table: Table) -> str:
 def staged(
     connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *, locked: bool = False
 ) -> Iterator[str]:
-    """Yield the name of a staging table of this kind with the frame in it; the block is the rest of the transaction.
-
-    The table is `locked` first, because two transactions that have read a table and then lock it deadlock. The staging
-    table has a unique name, the columns of the frame and no constraint.
-    https://www.postgresql.org/docs/18/sql-createtableas.html
-    """
+    """Yield the name of a staging table of this kind with the frame in it; the block is the rest of the transaction."""
+    # The table is `locked` first, because two transactions that have read a table and then lock it deadlock. The
+    # staging table has no constraint. https://www.postgresql.org/docs/18/sql-createtableas.html
     check_keys(frame, table)
     schema, batches = in_slices(frame, table)
     staging = table.renamed(f"framehaul_staging_{secrets.token_hex(8)}")
@@ -122,17 +118,13 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
 
 @technique("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
 def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the table with its indexes, without a dead row; readers wait for the commit at the end.
-
-    Indexes and constraints get new names. Raises ValueError for a table with properties that the new one would not
-    have, such as grants, another owner, triggers, foreign keys, identity columns, partitions, policies, settings.
-    https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
-    """
+    """Rewrite the table with its indexes, without a dead row; raises ValueError for what the new one would not have."""
+    # Readers wait for the commit at the end. Indexes and constraints get new names.
+    # https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
     name = table.postgres_name
     with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
         new = rebuilt(connection, table, staging, name)
-        connection.execute(f"DROP TABLE {name}".encode())
-        connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
+        connection.execute(f"DROP TABLE {name}; ALTER TABLE {new} RENAME TO {name}".encode())
 
 
 COLUMN = "FROM pg_attribute WHERE attrelid = c.oid"
@@ -161,24 +153,18 @@ FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.
 
 
 def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
-    """Create a copy of the table or a partition with the staged rows in place of rows with their keys; return its name.
-
-    The condition selects its rows. Raises ValueError for what the copy would lack; the lock keeps that from changing.
-    """
+    """Copy the table or a partition, with the staged rows in place of rows with their keys; return the copy's name."""
     is_partition = old != table.postgres_name
     ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
-    if lost:
+    if lost:  # it is checked here because the lock keeps others from changing it
         what = f"partition {old}" if is_partition else f"table {table.name}"
         raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
     new, columns = f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
     missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
-    for statement in (
-        f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
-        f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})",
-        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {condition}",
-        f"COMMENT ON TABLE {new} IS {comment}",  # which LIKE does not copy
-    ):
-        connection.execute(statement.encode())
+    kept = f"SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})"
+    connection.execute(f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL); INSERT INTO {new} {kept}".encode())
+    connection.execute(f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {condition}".encode())
+    connection.execute(f"COMMENT ON TABLE {new} IS {comment}".encode())  # which LIKE does not copy
     return new
 
 
@@ -198,16 +184,12 @@ WHERE partrelid = to_regclass(%s)
 
 
 def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[tuple[str, ...]]:
-    """Return the partitions, as in `PARTITIONS`, that the staged rows belong to.
-
-    Raises UnavailableError for a table without partitions, and ValueError for a row that belongs to none and for a
-    partition key with other columns than the key: then rows of one key could be in two partitions, and both would stay.
-    """
+    """Return the partitions, as in `PARTITIONS`, that the staged rows belong to; raises ValueError for rows without."""
     every = connection.execute(PARTITIONS, (table.postgres_name,)).fetchall()
     if not every:
         raise UnavailableError(f"table {table.name} has no partitions: make it PARTITION BY, or use ON CONFLICT")
     ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
-    if not set(by) <= set(table.key):
+    if not set(by) <= set(table.key):  # both rows would stay
         raise ValueError(f"rows of one key may be in two partitions of {table.name}: use DELETE and INSERT")
     counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for _, _, condition, _ in every)
     (counted,) = connection.execute(f"SELECT {counts} FROM {staging}".encode()).fetchall()
@@ -239,8 +221,7 @@ def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame:
                 f"ALTER TABLE {parent} ATTACH PARTITION {old} {bound}",
                 f"ALTER TABLE {old} DROP CONSTRAINT framehaul_holds",
             ]
-        for statement in swaps:
-            connection.execute(statement.encode())
+        connection.execute("; ".join(swaps).encode())
 
 
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -297,5 +278,5 @@ def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Tabl
     # Columns that the frame does not have are NULL in new rows, whatever their defaults.
     # https://github.com/duckdb/duckdb-postgres/issues/575
     check_keys(frame, table)
-    refuse(table, [*ARRAYS, *LONG_NUMBERS], "which DuckDB does not write as it is: use pgpq", "postgres")
-    insert_by_duckdb(connection, table, frame, on_conflict(table))
+    refuse(table, ARRAYS, "which DuckDB does not write as it is: use pgpq", "postgres")
+    polars_duckdb_insert(connection, table, frame, on_conflict(table))

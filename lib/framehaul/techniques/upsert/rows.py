@@ -19,22 +19,19 @@ MOST_LETTERS = 40
 """Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
 
 
-def mapped(canonical: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
-    """Return an expression with one text per value; invalid text stays, and is rejected when it is prepared."""
-
-    def convert(text: str) -> str:
-        try:
-            return canonical(text)
-        except ValueError:
-            return text
-
-    return lambda column: column.map_elements(convert, pl.String)
+def exploded(text: str) -> str:
+    """Return an IPv6 address with all of its digits; other text stays, and is rejected when it is prepared."""
+    try:
+        return IPv6Address(text).exploded
+    except ValueError:
+        return text
 
 
+ZEROS = "^(-?)0+([0-9])"
 CANONICAL_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
     ColumnType.UUID: lambda column: column.str.to_lowercase(),
-    ColumnType.IPV6: mapped(lambda text: IPv6Address(text).exploded),
-    **dict.fromkeys(LONG_NUMBERS[:4], mapped(lambda text: str(int(text)))),
+    ColumnType.IPV6: lambda column: column.map_elements(exploded, pl.String),
+    **dict.fromkeys(LONG_NUMBERS[:4], lambda column: column.str.replace(ZEROS, "${1}${2}").replace("-0", "0")),
 }
 """Canonical text by type, for types with several texts per value, as the servers compare them."""
 
