@@ -169,7 +169,7 @@ TABLES_IN_USE = _study(
     Parameter("layouts", "nine_columns random_uuid", "tables to append to; empty: all", smoke="nine_columns",
               reference=""),
     Parameter("busy_rows", 30_000, "rows of an append while others use the table", least=1, smoke=300,
-              reference=200_000),
+              reference=100_000),
     ROUNDS.at(2, reference=3), SEED,
 )  # fmt: skip
 
