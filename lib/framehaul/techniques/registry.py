@@ -53,7 +53,6 @@ REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
 """The requirements of clients, of kinds of contracts, and of techniques that use the key."""
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
-CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def technique[F: Callable[..., Any]](
         if name in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         pair = [*inspect.signature(function).parameters][:1] == ["connections"]
-        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
+        opened = client or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
         causes = "key" * key, opened, terms.kind if terms else ""
         needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
