@@ -144,7 +144,7 @@ def also_from_pandas[F: Callable[..., Any]](function: F) -> F:
     one = next(one for one in _TECHNIQUES.values() if one.function is function)
     code: Any = function
     twin: Any = FunctionType(code.__code__, code.__globals__, one.name.replace("polars_", "pandas_"))
-    twin.__annotations__ = function.__annotations__
+    twin.__qualname__, twin.__annotations__ = twin.__name__, function.__annotations__
     copy = replace(one, function=twin, frame="pandas", label=one.label.replace("Polars", "Pandas"))
     _TECHNIQUES[copy.key] = copy
     return cast("F", twin)
