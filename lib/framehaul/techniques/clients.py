@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 type Settings = Mapping[str, str | int]
 """Settings of ClickHouse by name."""
 type Body = bytes | Iterator[Buffer]
+type RequestMaker = Callable[..., Request]
 type SyncOpener = Callable[[Any], AbstractContextManager[Any]]
 
 # The extension is created, and preloaded if this user may read the setting: https://github.com/CrunchyData/pg_parquet
@@ -77,18 +78,6 @@ class ParquetExchange:
         """Return the path of a new file with an unguessable name, as the client and as the server see it."""
         name = f"framehaul-{secrets.token_hex(16)}.parquet"
         return self.on_client / name, f"{self.on_server}/{name}"
-
-
-@dataclass(frozen=True)
-class HttpEndpoint:
-    """ClickHouse's HTTP interface for clients that connect for each request."""
-
-    server: ClickHouseServer
-
-    def request(self, query: str, body: bytes = b"") -> Request:
-        """Return a POST request that runs `query`, with `body` as its data."""
-        parameters = urlencode({"database": self.server.database, "query": query})
-        return Request(f"{self.server.url}?{parameters}", data=body, headers=_headers(self.server), method="POST")
 
 
 class QueryError(RuntimeError):
@@ -161,6 +150,9 @@ class HttpConnection:
         if response.status != OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
+
+
+type HttpPair = tuple[HttpConnection, HttpConnection]
 
 
 @asynccontextmanager
@@ -395,9 +387,15 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
     return {"Authorization": f"Basic {login}", "Content-Type": "application/octet-stream"}
 
 
-def open_urllib(server: ClickHouseServer) -> AbstractContextManager[HttpEndpoint]:
-    """Return the HTTP interface for urllib, which connects for each request, within the technique."""
-    return contextlib.nullcontext(HttpEndpoint(server))
+@contextmanager
+def open_urllib(server: ClickHouseServer) -> Iterator[RequestMaker]:
+    """Return a maker of requests for urllib, which connects for each of them, within the technique."""
+
+    def request(query: str, body: bytes = b"") -> Request:
+        parameters = urlencode({"database": server.database, "query": query})
+        return Request(f"{server.url}?{parameters}", data=body, headers=_headers(server), method="POST")
+
+    yield request
 
 
 @contextmanager

@@ -53,7 +53,6 @@ REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
 """The requirements of clients, of kinds of contracts, and of techniques that use the key."""
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
 """Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
-CLIENTS_OF_FAMILIES = {"pg_parquet": "psycopg_parquet"}
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def technique[F: Callable[..., Any]](
         if name in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         pair = [*inspect.signature(function).parameters][:1] == ["connections"]
-        opened = client or CLIENTS_OF_FAMILIES.get(family) or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
+        opened = client or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
         causes = "key" * key, opened, terms.kind if terms else ""
         needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
@@ -145,7 +144,7 @@ def also_from_pandas[F: Callable[..., Any]](function: F) -> F:
     one = next(one for one in _TECHNIQUES.values() if one.function is function)
     code: Any = function
     twin: Any = FunctionType(code.__code__, code.__globals__, one.name.replace("polars_", "pandas_"))
-    twin.__annotations__ = function.__annotations__
+    twin.__qualname__, twin.__annotations__ = twin.__name__, function.__annotations__
     copy = replace(one, function=twin, frame="pandas", label=one.label.replace("Polars", "Pandas"))
     _TECHNIQUES[copy.key] = copy
     return cast("F", twin)

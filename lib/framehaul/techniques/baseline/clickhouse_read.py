@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from framehaul.data.schema import Table
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, LARGE_BLOCKS, NATIVE
-from framehaul.techniques.clients import HttpConnection
+from framehaul.techniques.clients import HttpConnection, Settings
 from framehaul.techniques.registry import technique
 
 
-def discard(connection: HttpConnection, query: str, settings: Mapping[str, str | int]) -> int:
+def discard(connection: HttpConnection, query: str, settings: Settings) -> int:
     """Read a response into one buffer, which each part overwrites; return its length in bytes."""
     response, scratch, total = connection.post(query, settings=settings), bytearray(1 << 20), 0
     while count := response.readinto(scratch):

@@ -16,9 +16,9 @@ FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size
 
 
 @technique("server", "baseline: INSERT ... SELECT inside the server (no client, no parsing)")
-def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
+def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table, order: str = "") -> None:
     """Insert rows in the order in which the server stores them, which is sorted by key within a partition."""
-    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}"
+    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} {order}"
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {rows}"
     connection.post(query, settings=FASTEST).read()
 
@@ -26,10 +26,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
 @technique("server", "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)", key=True)
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Insert shuffled rows, so that the server sorts them again; shuffling is on the clock."""
-    order = f"cityHash64({table.clickhouse_key})"
-    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY {order}"
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {rows}"
-    connection.post(query, settings=FASTEST).read()
+    none_http_client_insert_select(connection, table, source, f"ORDER BY cityHash64({table.clickhouse_key})")
 
 
 @technique("server", "baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")

@@ -14,9 +14,9 @@ from framehaul.techniques.registry import technique
 
 
 @technique("server", "baseline: COPY TO STDOUT, text, discarded (no decoding)")
-def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
+def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table: Table, form: str = "text") -> int:
     """Read PostgreSQL's text format; return the number of bytes."""
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT"
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT {form})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         return sum(map(len, copy))
 
@@ -24,9 +24,7 @@ def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table:
 @technique("server", "baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
 def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
     """Read PostgreSQL's binary format; return the number of bytes."""
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        return sum(map(len, copy))
+    return none_psycopg_copy_text_discarded(connection, table, "binary")
 
 
 @technique("server", "baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)")

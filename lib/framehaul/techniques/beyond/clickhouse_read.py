@@ -14,15 +14,12 @@ import pyarrow as pa
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, quote_clickhouse, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, Settings, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, Settings, adbc_settings
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
-    import clickhouse_driver
     from clickhouse_connect.driver.client import Client as ConnectClient
-
-type HttpPair = tuple[HttpConnection, HttpConnection]
 
 # A SELECT returns all rows or raises an error. A profile may end it early without an error, by a limit, or by an
 # overflow mode for rows, bytes or time: https://clickhouse.com/docs/operations/settings/query-complexity
@@ -202,8 +199,7 @@ def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> p
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
     refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
-    refuse(table, FLOATS, "in which NaN would be all its NULLs: use query_arrow", "clickhouse", "nested")
-    changed = {ColumnType.DATE, ColumnType.TIME, ColumnType.BYTES, ColumnType.TIMESTAMP_NS}
+    changed = {*FLOATS, ColumnType.DATE, ColumnType.TIME, ColumnType.BYTES, ColumnType.TIMESTAMP_NS}
     refuse(table, changed, "of whose elements the driver makes others: use query_arrow", "clickhouse", "nested")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
@@ -219,8 +215,18 @@ def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table)
     return pandas_clickhouse_connect_query_df(client, table)
 
 
-def query_for_driver(table: Table) -> str:
-    """Return a SELECT of a table whose blocks clickhouse-driver can convert to Arrow."""
+UNIX_UNITS = {"ms": "Milli", "us": "Micro", "ns": "Nano"}
+"""The functions: https://clickhouse.com/docs/sql-reference/functions/type-conversion-functions#tounixtimestamp64milli"""
+TIMESTAMPS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
+NO_DRIVER_ARROW = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
+
+
+@technique("native_columnar", "clickhouse-driver query_arrow -> Polars dataframe")
+def polars_clickhouse_driver_query_arrow(client: Any, table: Table) -> pl.DataFrame:
+    """clickhouse-driver, since 0.2.11, decodes the native protocol's blocks into Arrow."""
+    no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
+    refuse(table, NO_DRIVER_ARROW, no_arrow, "clickhouse", "anywhere")
+    refuse(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse", "nested")
     # Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans
     # are materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
     # https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
@@ -229,22 +235,8 @@ def query_for_driver(table: Table) -> str:
     replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
     units = {name: UNIX_UNITS[kind.unit] for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
     replaced += [f"toUnixTimestamp64{unit}({name}) AS {name}" for name, unit in units.items()]
-    return f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})" if replaced else query
-
-
-UNIX_UNITS = {"ms": "Milli", "us": "Micro", "ns": "Nano"}
-"""The functions: https://clickhouse.com/docs/sql-reference/functions/type-conversion-functions#tounixtimestamp64milli"""
-TIMESTAMPS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
-NO_DRIVER_ARROW = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
-
-
-@technique("native_columnar", "clickhouse-driver query_arrow -> Polars dataframe")
-def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
-    """clickhouse-driver, since 0.2.11, decodes the native protocol's blocks into Arrow."""
-    no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
-    refuse(table, NO_DRIVER_ARROW, no_arrow, "clickhouse", "anywhere")
-    refuse(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse", "nested")
-    return to_polars(client.query_arrow(query_for_driver(table), settings=NATIVE), table)
+    query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})" if replaced else query
+    return to_polars(client.query_arrow(query, settings=NATIVE), table)
 
 
 @technique("engine", "chDB SELECT ... FROM remote() -> Polars dataframe")

@@ -22,7 +22,7 @@ from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_table_order
 from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
 from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
     import pandas as pd
     from clickhouse_connect.driver.client import Client as ConnectClient
-
-    from framehaul.techniques.beyond.clickhouse_read import HttpPair
 
 # An INSERT returns after its rows are stored, or with their error, even if a profile would queue them. NULL in a column
 # that is not nullable is an error and not a zero. A missing column is an error, column names are case-sensitive, and

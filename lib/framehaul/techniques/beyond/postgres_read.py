@@ -36,10 +36,7 @@ COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 # A session's settings decide how values are written as text, and a role, a database or a pooler may have set them.
 # These give all digits of floats, ISO dates, moments in UTC, and UTF-8, until the end of the transaction, which the
 # caller may have begun. https://www.postgresql.org/docs/18/runtime-config-client.html
-READ_TEXT = (
-    "SET LOCAL extra_float_digits = 1; SET LOCAL DateStyle = 'ISO'; SET LOCAL TimeZone = 'UTC'; "
-    "SET LOCAL client_encoding = 'UTF8'"
-)
+READ_TEXT = f"SET LOCAL extra_float_digits = 1; SET LOCAL DateStyle = 'ISO'; SET LOCAL TimeZone = 'UTC'; {UTF8}"
 
 type PsycopgPair = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
 
@@ -218,15 +215,12 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     return to_pandas(pa.csv.read_csv(text, reading, parsing, converting), table)
 
 
-NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
-
-
 @technique("engine", "DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     check_encoding(connection)
-    refuse(table, LONG_NUMBERS, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
-    refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
+    lacks = {*LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
+    refuse(table, lacks, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)

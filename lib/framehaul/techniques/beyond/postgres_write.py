@@ -140,16 +140,12 @@ def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table
 
 
 PRIMARY_KEY = """
-SELECT conname, reloptions IS NULL AND reltablespace = 0 AND NOT indisreplident
-    AND obj_description(pg_constraint.oid, 'pg_constraint') IS NULL
-    AND pg_get_constraintdef(pg_constraint.oid) = (
-        SELECT 'PRIMARY KEY (' || string_agg(quote_ident(name), ', ' ORDER BY at) || ')'
-        FROM unnest(%s::text[]) WITH ORDINALITY AS key (name, at)),
-    pg_get_constraintdef(pg_constraint.oid)
+SELECT conname, pg_get_constraintdef(pg_constraint.oid), reloptions IS NULL AND reltablespace = 0
+    AND NOT indisreplident AND obj_description(pg_constraint.oid, 'pg_constraint') IS NULL
 FROM pg_constraint JOIN pg_class ON pg_class.oid = conindid JOIN pg_index ON indexrelid = conindid
 WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """
-"""Name of a table's primary key, whether it has these columns and no other property, and its definition."""
+"""Name and definition of a table's primary key, and whether the definition is all of it."""
 
 
 @technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, key=True)
@@ -159,15 +155,14 @@ def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataF
     alter = f"ALTER TABLE {table.postgres_name}"
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(UTF8)
-        found = cursor.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
-        if found is None or not found[1]:
-            has = f"the key {found[2]}" if found else "no primary key"
-            raise ValueError(f"table {table.name} has {has}, and its rows {table.key}: it would become another, append")
-        key = quote_postgres(found[0])
+        name, definition, is_all = cursor.execute(PRIMARY_KEY, (table.postgres_name,)).fetchone() or ("", "", False)
+        if not is_all:
+            raise ValueError(f"table {table.name} has {definition or 'no key'}: it would become another, append")
+        key = quote_postgres(name)
         cursor.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         cursor.execute(f"{alter} DROP CONSTRAINT {key}".encode())
         copy_batches(connection, table, schema, batches)
-        cursor.execute(f"{alter} ADD CONSTRAINT {key} PRIMARY KEY ({table.postgres_key})".encode())
+        cursor.execute(f"{alter} ADD CONSTRAINT {key} {definition}".encode())
 
 
 @technique("copy_binary", "pgpq COPY with FREEZE into an empty table, in one transaction, from Polars", LOCKED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import clickhouse_driver
 import pandas as pd
@@ -13,9 +13,6 @@ from sqlalchemy import Connection
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import table_by_ibis
 from framehaul.techniques.registry import technique
-
-if TYPE_CHECKING:
-    import ibis
 
 
 @technique("convenience", "pandas.read_sql, SQLAlchemy over clickhouse-driver")
@@ -74,14 +71,14 @@ def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFram
 
 
 @technique("http_native", "Ibis to_pandas", client="ibis_clickhouse")
-def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
+def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
     """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     return cast("pd.DataFrame", backend.table(table.name).to_pandas())
 
 
 @technique("http_native", "Ibis to_polars", client="ibis_clickhouse")
-def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
+def polars_ibis_to_polars(backend: Any, table: Table) -> pl.DataFrame:
     """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

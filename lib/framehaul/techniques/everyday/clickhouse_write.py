@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import clickhouse_driver
 import numpy as np
@@ -13,9 +13,6 @@ from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
-
-if TYPE_CHECKING:
-    import ibis
 
 
 @technique("insert_rows", "pandas.to_sql, SQLAlchemy over clickhouse-driver")
@@ -58,14 +55,14 @@ def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.Dat
 
 
 @technique("http_native", "Ibis insert from Pandas", client="ibis_clickhouse")
-def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
+def pandas_ibis_insert(backend: Any, table: Table, frame: pd.DataFrame) -> None:
     """Ibis passes a pandas frame to clickhouse-connect's `insert_df`."""
     # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     backend.insert(table.name, frame)
 
 
 @technique("arrow", "Ibis insert of Arrow from Polars", client="ibis_clickhouse")
-def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
+def polars_ibis_insert(backend: Any, table: Table, frame: pl.DataFrame) -> None:
     """Ibis passes Arrow to clickhouse-connect's `insert_arrow`."""
     # From a Polars frame it would make an external table, whose column names it does not quote.
     # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import pandas as pd
 import polars as pl
@@ -12,9 +12,6 @@ from sqlalchemy import Connection
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import table_by_ibis
 from framehaul.techniques.registry import technique
-
-if TYPE_CHECKING:
-    import ibis
 
 BATCH_ROWS = 10_000
 
@@ -86,14 +83,14 @@ def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
 
 
 @technique("row_fetch", "Ibis to_pandas", client="ibis_postgres")
-def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
+def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
     """psycopg fetches all rows for Ibis, and pandas makes columns of them."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
     return cast("pd.DataFrame", backend.table(table.name).to_pandas())
 
 
 @technique("row_fetch", "Ibis to_polars", client="ibis_postgres")
-def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
+def polars_ibis_to_polars(backend: Any, table: Table) -> pl.DataFrame:
     """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

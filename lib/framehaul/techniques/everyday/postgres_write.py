@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -21,9 +21,6 @@ from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table, quote_postgres, refuse
 from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
-
-if TYPE_CHECKING:
-    import ibis
 
 CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
 """The rows of a statement with all its VALUES, and its limit: https://www.postgresql.org/docs/18/limits.html"""
@@ -176,7 +173,7 @@ def polars_sqlalchemy_core_insert(connection: Connection, table: Table, frame: p
 
 
 @technique("insert_rows", "Ibis insert from Polars", client="ibis_postgres")
-def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: DataFrame) -> None:
+def polars_ibis_insert(backend: Any, table: Table, frame: DataFrame) -> None:
     """Ibis makes dictionaries of either frame, and psycopg inserts them into a temporary table, one by one."""
     # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
     import ibis

@@ -14,7 +14,7 @@ from clickhouse_driver import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import FLOATS, ColumnType, Table
-from framehaul.techniques.clients import HttpEndpoint
+from framehaul.techniques.clients import RequestMaker
 from framehaul.techniques.registry import technique
 
 
@@ -89,18 +89,18 @@ def polars_from_csv(payload: bytes, table: Table) -> pl.DataFrame:
 
 
 @technique("http_csv", "urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
-def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
+def pandas_urllib_csv(request: RequestMaker, table: Table) -> pd.DataFrame:
     """urllib reads all of the CSV; then pandas parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
-    with urlopen(endpoint.request(query)) as response:
+    with urlopen(request(query)) as response:
         return pandas_from_csv(response.read(), table)
 
 
 @technique("http_csv", "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
-def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
+def polars_urllib_csv(request: RequestMaker, table: Table) -> pl.DataFrame:
     """urllib reads all of the CSV; then Polars parses it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
-    with urlopen(endpoint.request(query)) as response:
+    with urlopen(request(query)) as response:
         return polars_from_csv(response.read(), table)
 
 
@@ -121,18 +121,18 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
 
 
 @technique("http_parquet", "urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
-def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
+def pandas_urllib_parquet(request: RequestMaker, table: Table) -> pd.DataFrame:
     """urllib reads the whole Parquet file; then pandas decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
-    with urlopen(endpoint.request(query)) as response:
+    with urlopen(request(query)) as response:
         return pd.read_parquet(io.BytesIO(response.read()))
 
 
 @technique("http_parquet", "urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
-def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
+def polars_urllib_parquet(request: RequestMaker, table: Table) -> pl.DataFrame:
     """urllib reads the whole Parquet file; then Polars decodes it."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
-    with urlopen(endpoint.request(query)) as response:
+    with urlopen(request(query)) as response:
         return pl.read_parquet(io.BytesIO(response.read()))
 
 

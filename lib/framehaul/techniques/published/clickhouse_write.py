@@ -14,7 +14,7 @@ from clickhouse_driver import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table
-from framehaul.techniques.clients import HttpEndpoint
+from framehaul.techniques.clients import RequestMaker
 from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
 
 # All text is quoted, because unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality
@@ -117,10 +117,10 @@ def parquet_of(frame: DataFrame) -> bytes:
 
 
 @technique("http_parquet", "urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
-def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: DataFrame) -> None:
+def polars_urllib_parquet(request: RequestMaker, table: Table, frame: DataFrame) -> None:
     """The dataframe library writes a Parquet file in memory; urllib posts it."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    with urlopen(endpoint.request(query, parquet_of(frame))) as response:
+    with urlopen(request(query, parquet_of(frame))) as response:
         response.read()
 
 

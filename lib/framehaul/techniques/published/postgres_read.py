@@ -108,7 +108,7 @@ def polars_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.
     return pl.read_database(query.replace(":", r"\:"), connection)  # SQLAlchemy looks for placeholders
 
 
-@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe")
+@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe", client="psycopg_parquet")
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
     """The server writes a Parquet file into a shared directory; pandas reads it."""
     path, path_on_server = exchange.new_file()
@@ -117,7 +117,7 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.Dat
     return pd.read_parquet(path)
 
 
-@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Polars dataframe")
+@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Polars dataframe", client="psycopg_parquet")
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
     """The server writes a Parquet file into a shared directory; pyarrow reads it for Polars."""
     path, path_on_server = exchange.new_file()

@@ -71,7 +71,7 @@ async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table:
     await connection.copy_records_to_table(table.name, records=rows, columns=table.column_names)
 
 
-@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe")
+@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe", client="psycopg_parquet")
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: DataFrame) -> None:
     """A Parquet file is written into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
