@@ -158,7 +158,9 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
         for technique in dict.fromkeys(task.technique for task in group):
             # It imports drivers and compiles loops. If it fails, so does the pass that is recorded.
             attempt(partial(one_pass, copies, Task(technique, group[0].case, ALONE)))
-        this_run.in_rounds(group, rounds, measured, row, lambda one: f"{one.technique.name}: {one.case}", stop=stop)
+        this_run.in_rounds(
+            group, rounds, measured, row, lambda one: f"{one.technique.name} ({one.case.layout})", stop=stop
+        )
 
 
 def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
