@@ -178,6 +178,18 @@ def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Pa
     assert not (tmp_path / "state").exists()
 
 
+def test_unreachable_external_servers_are_named(tmp_path: Path, within: RunsCommand) -> None:
+    done = within(
+        "run", "--servers=external", "--notebooks=01", f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state",
+        FRAMEHAUL_POSTGRES_DSN="postgresql://u:hidden@127.0.0.1:1/x",
+        FRAMEHAUL_CLICKHOUSE_URL="http://u:hidden@127.0.0.1:1/x",
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert "127.0.0.1:1" in done.stderr
+    assert "hidden" not in done.stdout + done.stderr
+    assert not list((tmp_path / "out").rglob("postgres_write.csv"))
+
+
 def test_a_failing_notebook_is_kept_apart_and_said_wherever_temporary_files_lie(tmp_path: Path) -> None:
     deep = tmp_path / "long name" / ("x" * 180)  # no socket has so long a path
     deep.mkdir(parents=True)
