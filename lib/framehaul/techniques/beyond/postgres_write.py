@@ -157,7 +157,8 @@ def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataF
         cursor.execute(UTF8)
         name, definition, is_all = cursor.execute(PRIMARY_KEY, (table.postgres_name,)).fetchone() or ("", "", False)
         if not is_all:
-            raise ValueError(f"table {table.name} has {definition or 'no key'}: it would become another, append")
+            has = definition or "no primary key"
+            raise ValueError(f"table {table.name} has {has}: it would become another, append")
         key = quote_postgres(name)
         cursor.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         cursor.execute(f"{alter} DROP CONSTRAINT {key}".encode())
