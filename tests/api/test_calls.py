@@ -95,6 +95,12 @@ def selected(frame: pl.DataFrame, table: str, quote: str = '"') -> str:
     return f"SELECT {', '.join(f'{quote}{name}{quote}' for name in frame.columns)} FROM {table} ORDER BY id -- all;"
 
 
+@pytest.fixture
+def has_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has started compiled loops, whose errors name the row as well."""
+    monkeypatch.setattr("framehaul.api.calls.numba_waits", lambda: False)
+
+
 @pytest.fixture(params=[True, False], ids=["loops", "no loops"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the process has started compiled loops."""
@@ -303,6 +309,7 @@ def test_what_clickhouse_would_change_is_an_error(
         ("DELETE FROM pg_class", ServerError, "syntax error"),
     ],
 )
+@pytest.mark.usefixtures("has_loops")
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         framehaul.read(servers.postgres.dsn(), query)
@@ -335,6 +342,7 @@ def test_numerics_and_arrays_are_those_that_psycopg_decodes(precision: int, scal
             assert got[4] == [str(one) for one in wanted[4]]
 
 
+@pytest.mark.usefixtures("has_loops")
 @pytest.mark.parametrize("rows", [0, 1, 70_000])
 def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickhouse: HttpConnection) -> None:
     query = f"""
