@@ -37,6 +37,7 @@ from framehaul.servers.postgres import EmbeddedPostgres, remove
 from framehaul.settings import PREFIX, Settings, load_settings
 
 ADDRESSES, LOG, LOCK_OF_A_RUN = "servers.json", "supervisor.log", "run.lock"
+MAX_RESTARTS = 20
 LOCK = "supervisor.lock"
 """File that a living supervisor keeps locked; unlike a process id, the lock is never stale."""
 OURS_IN_STATE = re.compile(
@@ -178,7 +179,7 @@ def _keep(settings: Settings, stop: Event) -> None:
     http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
     postgres = EmbeddedPostgres(home, port, settings.postgres_extensions, socket=settings.transport == "unix")
     clickhouse = EmbeddedClickHouse(home, http_port, choose_port())
-    while True:
+    for restarts in range(MAX_RESTARTS + 1):
         try:
             with ThreadPoolExecutor(2) as pool:
                 started = pool.submit(postgres.start), pool.submit(clickhouse.start)
@@ -191,7 +192,8 @@ def _keep(settings: Settings, stop: Event) -> None:
             addresses.unlink(missing_ok=True)
             postgres.stop()
             clickhouse.stop()
-        logging.warning("a server died; starting both again")
+        logging.warning("a server died; starting both again (%d of %d)", restarts, MAX_RESTARTS)
+    raise ServerError(f"a server died {MAX_RESTARTS} times; see the logs below {settings.state_dir}")
 
 
 if __name__ == "__main__":
