@@ -97,7 +97,7 @@ def selected(frame: pl.DataFrame, table: str, quote: str = '"') -> str:
 
 @pytest.fixture
 def has_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has started compiled loops, whose errors name the row as well."""
+    """Read as a process does that has started compiled loops: their errors name the row as well."""
     monkeypatch.setattr("framehaul.api.calls.numba_waits", lambda: False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from http.client import HTTPException
@@ -106,7 +105,8 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
 
 def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars") -> Iterator[Any]:
     """Give the result of a query in frames of about so many rows, in bounded memory; raises as `read` does."""
-    from framehaul.techniques.streaming import fetch_batches, gathered, select_batches
+    from framehaul.techniques.copy_wire import reads_socket
+    from framehaul.techniques.streaming import fetch_adbc_batches, fetch_wire_batches, gathered, select_batches
 
     _check_kind(frame)
     if rows < 1:
@@ -121,11 +121,13 @@ def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: K
             if free := [one.name for one in relation.columns if one.types == lookup.FREE_NUMERIC]:
                 remedy = "declare them, as in ::numeric(38, 10)"
                 raise TableError(f"columns {', '.join(free)} are numeric without digits, which batches need: {remedy}")
-            if isinstance(target, str):
-                adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
-                batches = fetch_batches((client, adbc), relation)
-            else:
+            if not isinstance(target, str):
                 batches = _cursor_batches(client, relation, rows)
+            elif reads_socket(client):
+                batches = fetch_wire_batches(client, relation)
+            else:
+                adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
+                batches = fetch_adbc_batches(adbc, relation)
         stack.enter_context(contextlib.closing(batches))
         for content in gathered(batches, rows):
             yield _as_kind(content, relation, frame)
@@ -260,23 +262,18 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
         technique_function(choice.technique)(client, table, frame)
 
 
-LOOPS_PAY: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}
-"""The rows from which compiled loops save more than the half second that numba takes to start."""
-_rows_without_loops: Counter[Database] = Counter()
-
-
-def _loops_pay(database: Database, rows: int) -> bool:
-    """Return whether compiled loops have been started, or pay for these rows and those moved without them before."""
-    return not numba_waits() or _rows_without_loops[database] + rows >= LOOPS_PAY[database]
+_rows_left: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}
+"""The rows that a process may still read without numba, in about as much more time as numba takes to start."""
 
 
 def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table:
     """Return the rows of a relation of ClickHouse, as Native where compiled loops decode it, else as Arrow."""
     from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, select_arrow
 
-    if relation.columns_of(*NOT_DECODED) or not _loops_pay("clickhouse", 0):
+    is_decoded = not relation.columns_of(*NOT_DECODED)
+    if not is_decoded or (numba_waits() and _rows_left["clickhouse"] > 0):
         content = select_arrow(connection, relation, ARROW, preallocated=True)
-        _rows_without_loops["clickhouse"] += content.num_rows
+        _rows_left["clickhouse"] -= content.num_rows * is_decoded
         return validated(with_bytes(content, relation))
     query = f"SELECT {relation.clickhouse_columns} FROM {relation.clickhouse_name} FORMAT Native"
     with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
@@ -292,9 +289,9 @@ def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, targ
     from framehaul.techniques.copy_wire import reads_socket
 
     schema = None if kind == "polars" else relation.arrow_large_schema
-    if isinstance(target, str) and not _loops_pay("postgres", _estimated_rows(connection, relation)):
+    if isinstance(target, str) and numba_waits() and _estimated_rows(connection, relation) < _rows_left["postgres"]:
         content = _adbc_rows(parse_postgres_dsn("target", target).dsn(), relation)
-        _rows_without_loops["postgres"] += content.num_rows
+        _rows_left["postgres"] -= content.num_rows
         return validated(without_documents(content, relation))
     if reads_socket(connection):
         return copy_from_wire(connection, relation, schema=schema)
@@ -332,7 +329,7 @@ def _adbc_rows(address: str, relation: Table) -> pa.Table:
         statement.execute_update()
         statement.set_sql_query(query)
         stream, _ = statement.execute_query()
-        with pa.RecordBatchReader._import_from_c(stream.address) as reader:
+        with pa.RecordBatchReader.from_stream(stream) as reader:
             return reader.read_all()
 
 

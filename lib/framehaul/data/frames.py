@@ -110,7 +110,7 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
 
 
 def refuse_nulls(count: int, column: Column) -> None:
-    """Raise ValueError for so many NULLs in a column that is not nullable."""
+    """Raise ValueError, with the number of NULLs, if a column that is not nullable holds any."""
     if count and not column.nullable:
         raise ValueError(f"column {column.name} may not be NULL, and {count} of its values are")
 

@@ -130,12 +130,15 @@ def insert_batches(connection: HttpConnection, table: Table, batches: Batches, t
 
 
 def fetch_batches(connections: Connections, table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
-    """Yield batches of a binary COPY of about `batch_bytes`, read from psycopg's socket and decoded on demand."""
-    # An encrypted connection is read by ADBC, 16 MB at a time.
+    """Return batches of about `batch_bytes`, from psycopg's socket, or by ADBC where that connection is encrypted."""
     connection, adbc = connections
-    if not reads_socket(connection):
-        yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BYTES)
-        return
+    if reads_socket(connection):
+        return fetch_wire_batches(connection, table, batch_bytes)
+    return fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BYTES)
+
+
+def fetch_wire_batches(connection: Connection[Any], table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
+    """Yield batches of a binary COPY of about `batch_bytes`, read from psycopg's socket and decoded on demand."""
     decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
     with connection.transaction():
@@ -145,7 +148,7 @@ def fetch_batches(connections: Connections, table: Table, batch_bytes: int = 0) 
     yield from decoder.finish().to_batches()
 
 
-def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = ADBC_BYTES) -> Batches:
+def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = ADBC_BYTES) -> Generator[pa.RecordBatch]:
     """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; end its transaction."""
     try:
         with adbc.cursor() as cursor:
