@@ -61,6 +61,18 @@ def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
     assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
 
 
+def test_a_place_that_is_rounded_otherwise_gives_the_same_bytes_and_another_place_other_ids() -> None:
+    def drawn(left: float) -> str:
+        figure = Figure()
+        figure.add_axes((left, 0.1, 0.5, 0.8)).bar([1], [2])
+        return charts.svg(figure)
+
+    assert drawn(0.1) == drawn(0.1 + 1e-13)
+    (first,), (second,) = (re.findall('clipPath id="(.*?)"', drawn(left)) for left in (0.1, 0.2))
+    assert first != second
+    assert f"url(#{first})" in drawn(0.1)
+
+
 def test_what_failed_or_was_skipped_has_no_bar_and_no_number_but_the_reason(tmp_path: Path) -> None:
     frame = medians(tmp_path)
     figure: Any = charts.bars(frame, name="x")
