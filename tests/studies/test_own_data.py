@@ -66,6 +66,7 @@ def inside_lists(values: pa.Array) -> pa.Array:
 
 UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16)))
 MOMENTS = pa.list_(pa.timestamp("us"))
+MAP = pa.map_(pa.string(), pa.int64())
 MAP_OF_MOMENTS = pa.map_(pa.string(), pa.timestamp("ms", "Europe/Berlin"))
 MAP_OF_STRUCTS = pa.map_(pa.large_string(), pa.struct({"x": pa.bool_(), "y": pa.list_(pa.int8())}.items()))
 YEAR_10_000 = 253_402_300_800_000_000
@@ -152,7 +153,9 @@ KEYED = pa.table(
     ("names", "said"),
     [
         (["a", "a"], "2 columns are called 'a'"), (["a", ""], "column 2 has no name"), (["a\0"], "NUL character"),
-        (["é" * 32], "64 bytes, and PostgreSQL keeps 63"), (["ctid"], "a column ctid of its own"), ([], "no columns"),
+        (["é" * 32], "64 bytes, and PostgreSQL keeps 63"), (["ctid"], "PostgreSQL has a column ctid of its own"),
+        ([], "no columns"),
+        (["_row_exists"], "ClickHouse has a column _row_exists of its own in every table: rename it"),
         ([f"c{at}" for at in range(1601)], "1,601 columns"),
         ("key c", "key names 'c', and the frame has the columns a, b"),
         ("key holes", "key holes: column holes holds 1 NULL, the first in row 1, which"),
@@ -187,7 +190,7 @@ def test_names_and_keys_that_no_table_can_have_are_refused(names: list[str] | st
         (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 what PostgreSQL's jsonb does not take.*: make it "
          r"text, .*NaN or infinity, and JSON, so jsonb.*: make it NULL"),
         (pa.array([{"a": -0.0}]), r"column value \(struct<.*row 0 .*-0.0, of which jsonb keeps no sign"),
-        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())), r"map<.*key of a map is there twice"),
+        (pa.array([[("a", 1), ("a", 2)]], MAP), r"map<.*key of a map is there twice"),
         (documents_of("{}", "{"), r"column value \(extension<arrow.json>\) holds in row 1 what PostgreSQL's jsonb"),
         (documents_of('["\\u0000"]'), r"make it text.*u0000, which jsonb does not have: take"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*not carried: cast it to text or numbers"),
@@ -213,6 +216,15 @@ def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], 
     found = derive(pa.table({"value": values}), "x")
     assert found.table.columns[0].clickhouse_type.startswith(clickhouse)
     assert found.content["value"].to_pylist() == texts[:1]
+
+
+def test_lists_that_clickhouse_takes_for_one_have_to_be_of_one_length() -> None:
+    lists = {"user.tags": [["a"], []], "user.scores": [[1], []], "user": [[1, 2], [3]], "x.y": [[], [1]]}
+    assert derive(pa.table(lists), "x").table.columns[1].clickhouse_type == "Array(Nullable(Int64))"
+    with pytest.raises(FrameError, match=r"user.tags and user.scores hold lists of other lengths.*: rename one"):
+        derive(pa.table(lists | {"user.scores": [[1], [2]]}), "x")
+    with pytest.raises(FrameError, match=r"user.tags and user.map hold lists of other lengths, or maps"):
+        derive(pa.table({"user.tags": [["a"]], "user.map": pa.array([[("a", 1)]], MAP)}), "x")
 
 
 def test_key_order_and_texts_that_repeat_stand_in_the_statements() -> None:
@@ -285,6 +297,15 @@ def test_moments_of_int96_are_read_past_2262(tmp_path: Path) -> None:
     assert files.read(tmp_path / "x.parquet")[0].equals(content)
 
 
+def test_an_enum_of_parquet_is_text(tmp_path: Path) -> None:
+    content = pa.table({"m": ["a", None, "é"], "b": [b"\xff", b"", None]})
+    pq.write_table(content, tmp_path / "x.parquet", store_schema=False)
+    text, enum = b"\x18\x01m%\x00L\x1c\x00\x00", b"\x18\x01m%\x08LL\x00\x00"  # name and type of m in the footer
+    (tmp_path / "x.parquet").write_bytes((tmp_path / "x.parquet").read_bytes().replace(text, enum))
+    assert pq.read_schema(tmp_path / "x.parquet").field("m").type == pa.binary()
+    assert files.read(tmp_path / "x.parquet")[0].equals(content)
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [("x.jsonl", LINES), ("x.ndjson.gz", gzip.compress(b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n").rstrip()))],
@@ -354,6 +375,7 @@ def test_damaged_json_lines_are_named_by_file_and_place(text: bytes, said: str, 
         *((f"a\n1\n{code}\n", {"a": ["1", code]})
           for code in ("01234", "+4930123456", "0x1F", "1E10", "-0", "1e400", f"{10**40}")),
         ("a\n\"two\nlines\"\n\"x, \"\"y\"\"\"\n", {"a": ["two\nlines", 'x, "y"']}),
+        ("a, b\n17\" monitor, \"x, y\",\n", {"a": ['17" monitor'], "b": ["x, y"]}),
     ],
 )  # fmt: skip
 def test_types_of_a_csv_are_inferred_and_no_value_is_rounded(text: str, values: dict[str, Any], tmp_path: Path) -> None:
@@ -364,12 +386,72 @@ def test_types_of_a_csv_are_inferred_and_no_value_is_rounded(text: str, values: 
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('a\tb\n17" monitor\t1\n"x\t2\ny"\t3\n', {"a": ['17" monitor', '"x', 'y"'], "b": [1, 2, 3]}),
+        ('a\tb\n"x" y\t1\n"z"\t2\n', {"a": ['"x" y', '"z"'], "b": [1, 2]}),
+        ('a\tb\n"x\ty"\t1\n"two\nlines"\t2\n', {"a": ["x\ty", "two\nlines"], "b": [1, 2]}),
+        ('a\tb\n"say ""x"""\t1\n""\t2\n', {"a": ['say "x"', ""], "b": [1, 2]}),
+    ],
+)  # fmt: skip
+def test_quotes_of_a_tsv_are_text_unless_all_are_in_pairs(text: str, values: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text(text)
+    assert files.read(tmp_path / "x.tsv")[0].to_pydict() == values
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("é;n;t\nü;1,5;2.5\n".encode("latin-1"), "separator=; encoding=latin-1"),
+        ("sep=;\né;n;t\nü;1,50;2.5\n", "separator=; skip=1"), ("é\tn\tt\nü\t1,5\t2.5\n", "separator=tab"),
+        ("é|n|t\nü|1,5|2.5\n".encode("utf-16"), "separator=|"),
+        ("# a, b\n# c\né;n;t\nü;1,5;2.5\n", "skip=2 separator=;"),
+    ],
+)  # fmt: skip
+def test_a_csv_of_another_form_is_read_where_its_form_is_given(text: str | bytes, form: str, tmp_path: Path) -> None:
+    (tmp_path / "[x]*.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    frame = mine.open_frame(str(tmp_path / "[x]*.csv"), csv=f"{form} decimal=,")
+    assert frame.derived.content.to_pydict() == {"é": ["ü"], "n": [1.5], "t": ["2.5"]}
+    row = {"database": "postgres", "direction": "write", "frame": "polars", "contract": "append", "technique": "?"}
+    script = mine.script(row | {"label": "?", "rows_per_s": 1.0}, frame.table, "", frame.csv)
+    assert f"csv='{form} decimal=,')" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"sep=;\na;b\n1;2\n", "begins with 'sep=;', a line that Excel reads: give CSV='separator=; skip=1'"),
+        (b"a;b\n1;2\n", "x.csv has ';' and no ',' in its header, 'a;b': give CSV='separator=;'"),
+        (b"a\tb\n1\t2\n", "give CSV='separator=tab'"),
+        (b"# made by hand\na,b\n1,2\n", "Line: 2 .*Number of Columns: 1 Found: 2.*line above the header: CSV="),
+        ("é,b\n1,2\n".encode("latin-1"), "x.csv cannot be read: 'utf-8' codec.*CSV='encoding=latin-1'"),
+        ("a,b\n1,2\né,3\n".encode("latin-1"), "Line: 3 .*not utf-8 encoded.*CSV='encoding=latin-1'"),
+        (b"a,b\n1,2,3\n", "Line: 2 .*Columns: 2 Found: 3.*correct that line"), (b"a,\n1,\n", "column 2 has no name"),
+        (b'a,b\n"x" y,1\n', "Line: 2 .*unterminated quote"), (b'a,b\n"x,1\n', "Line: 2 .*unterminated quote"),
+    ],
+)  # fmt: skip
+def test_a_csv_of_another_form_is_refused_with_what_to_give(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(text)
+    with pytest.raises(FrameError, match=said) as refused:
+        mine.open_frame(str(tmp_path / "x.csv"))
+    assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "form", ["separator=ab", "separator=, decimal=,", "decimal=x", "skip=-1", "skip=x", "quote='", "separator"]
+)
+def test_a_form_that_no_csv_has_is_refused(form: str) -> None:
+    with pytest.raises(SettingsError, match=r"CSV=.*give any of separator=;"):
+        files.Form.of(form)
+
+
+@pytest.mark.parametrize(
     ("name", "write", "said"),
     [
-        ("x.csv", lambda path: path.write_bytes(b""), "x.csv cannot be read: Empty CSV"),
+        ("x.csv", lambda path: path.write_bytes(b""), "x.csv is empty"),
         ("x.csv", lambda path: path.write_bytes(b"a,b\n"), "x.csv holds no rows"),
-        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3\n"), "Expected 2 columns, got 1"),
-        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3,4,5\n"), "Expected 2 columns, got 3"),
+        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3\n"), "Line: 3 .*Columns: 2 Found: 1"),
+        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3,4,5\n"), "Line: 3 .*Columns: 2 Found: 3"),
         ("x.jsonl.gz", lambda path: path.write_bytes(gzip.compress(LINES)[:-20]), "read: Truncated compressed stream"),
         ("x.pkl", lambda path: pd.DataFrame({"a": [1]}).to_pickle(path), "none of the files that are read here: Par"),
         ("x.parquet", lambda path: path.write_bytes(b"PAR1 cut"), "x.parquet cannot be read"),

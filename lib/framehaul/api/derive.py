@@ -25,6 +25,8 @@ from framehaul.techniques.upsert.rows import as_compared
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 """Column names that PostgreSQL reserves: https://www.postgresql.org/docs/18/ddl-system-columns.html"""
+CLICKHOUSE_COLUMNS = {"_block_number", "_block_offset", "_row_exists"}
+"""Columns that a MergeTree stores for itself: https://clickhouse.com/docs/engines/table-engines/mergetree-family/mergetree"""
 MOST_DISTINCT, REPEATED = 10_000, 10
 """A column with at most so many texts, each repeated so often on average, becomes LowCardinality.
 
@@ -87,6 +89,7 @@ def derive(content: pa.Table, name: str, key: Sequence[str] = (), sort: Sequence
             raise FrameError(f"the key names {column!r}, and the frame has the columns {', '.join(names)}")
     table = Table(name, tuple(mapping.column for mapping in mappings), tuple(key), sort=tuple(sort) or None)
     rows = pa.Table.from_arrays(list(carried), schema=table.arrow_schema)
+    _check_nested(table, rows)
     _check_key(table, rows)
     notes = (
         "A column may be NULL where it holds one in the rows that were read.",
@@ -109,8 +112,26 @@ def _check_names(names: list[str]) -> None:
         if (size := len(name.encode())) > POSTGRES_NAME_BYTES:
             kept = f"and PostgreSQL keeps {POSTGRES_NAME_BYTES}: shorten it"
             raise FrameError(f"the name of column {name[:30]!r}... has {size} bytes, {kept}")
-        if name in SYSTEM_COLUMNS:
-            raise FrameError(f"PostgreSQL has a column {name} of its own in every table: rename it")
+        for server, taken in (("PostgreSQL", SYSTEM_COLUMNS), ("ClickHouse", CLICKHOUSE_COLUMNS)):
+            if name in taken:
+                raise FrameError(f"{server} has a column {name} of its own in every table: rename it")
+
+
+def _check_nested(table: Table, rows: pa.Table) -> None:
+    """Raise FrameError for lists and maps that ClickHouse takes for columns of one Nested: lists of one length.
+
+    Source: https://clickhouse.com/docs/sql-reference/data-types/nested-data-structures/nested
+    """
+    first = dict[str, tuple[str, pa.ChunkedArray | None]]()
+    for column, values in zip(table.columns, rows.columns, strict=True):
+        prefix, dot, _ = column.name.partition(".")
+        if not dot or not column.clickhouse_type.startswith(("Array(", "Map(")):
+            continue
+        lengths = pc.list_value_length(values) if is_list(values.type) else None
+        name, others = first.setdefault(prefix, (column.name, lengths))
+        if name != column.name and (lengths is None or others is None or not lengths.equals(others)):
+            what = f"{name} and {column.name} hold lists of other lengths, or maps"
+            raise FrameError(f"{what}, and ClickHouse makes one Nested of them: rename one without its point")
 
 
 def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArray]:

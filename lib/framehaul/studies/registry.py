@@ -138,6 +138,7 @@ OWN_DATA = _study(
     Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
     Parameter("mode", "append", "how to write: append, replace (all rows) or upsert (by key)",
               choices=("append", "replace", "upsert")),
+    Parameter("csv", "", "how a CSV is written, any of: separator=; decimal=, encoding=latin-1 skip=1"),
     ROUNDS.at(5), WARMUP, SEED, RACE, on_demand=True,
 )  # fmt: skip
 

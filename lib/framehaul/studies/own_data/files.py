@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import io
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from framehaul.api.types import POLARS_DIGITS
 from framehaul.data.frames import validated
-from framehaul.errors import FrameError
+from framehaul.errors import FrameError, SettingsError
 from framehaul.studies.own_data.json_lines import table_of_lines
 
 KINDS = (
@@ -26,6 +31,9 @@ KINDS = (
 )
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 TEXT_SUFFIXES, PACKED_SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": ","}, {".gz": "gzip", ".zst": "zstd"}
+UTF_16, SEPARATORS = (b"\xff\xfe", b"\xfe\xff"), ",;\t|"
+ENCODINGS = "Name its encoding: CSV='encoding=latin-1', for example, or cp1252"
+OTHER_FORM = "A line above the header: CSV='skip=1'; another separator: CSV='separator=;'; else correct that line"
 JSON_SUFFIXES = {".jsonl", ".ndjson"}
 OTHER_TYPES = [pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 """The types of a CSV column: the first one that holds all of its fields, else text."""
@@ -38,7 +46,7 @@ EXPONENT = "^-?[1-9](?:[.][0-9]+)?e[-+]?(?:0[1-9]|[1-9][0-9]{0,2})$"
 FLOAT_DIGITS = 15
 """The most digits of a number that every float keeps."""
 MOST_CSV_COLUMNS = 10_000
-"""pyarrow uses 8 KiB of memory for each column of a CSV, and a damaged file may have a long header."""
+"""A damaged file may have a long header."""
 READ_BYTES = 1 << 24
 """The size of a block of text, and the maximum size of a row of a CSV."""
 BATCH_ROWS = 65_536
@@ -50,25 +58,56 @@ NULL_BYTES = 16
 """The bytes of a NULL as text in a frame."""
 
 
-def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
+@dataclass(frozen=True)
+class Form:
+    """How a CSV is written; without a separator it is that of the file's suffix."""
+
+    separator: str = ""
+    decimal: str = "."
+    encoding: str = "utf-8"
+    skip: int = 0
+    """The lines above the header."""
+
+    @classmethod
+    def of(cls, text: str) -> Form:
+        """Return the form in `separator=; decimal=, encoding=latin-1 skip=1`; raises SettingsError for another."""
+        given = dict(part.partition("=")[::2] for part in text.split())
+        separator, skip = given.get("separator", ""), given.get("skip", "0")
+        form = cls("\t" if separator == "tab" else separator, given.get("decimal", "."), given.get("encoding", "utf-8"))
+        known = given.keys() <= vars(form).keys() and form.decimal in (".", ",") and separator != form.decimal
+        if not known or not skip.isdecimal() or len(form.separator) > 1 or "separator" in text.split():
+            raise SettingsError(
+                f"CSV={text!r}: give any of separator=; (one character, or tab), decimal=, (or a point), "
+                "encoding=latin-1, skip=1 (lines above the header), with blanks between them"
+            )
+        return replace(form, skip=int(skip))
+
+
+def read(path: Path, rows: int = 0, form: Form | None = None) -> tuple[pa.Table, list[str]]:
     """Return the first `rows` rows of a file, or all for 0, and notes on how it was read.
 
-    Raises FrameError for a file of another kind, without rows, or too large for memory. Its message has the file's name
-    without its directory, because notebooks are published.
+    `form` says how a CSV is written. Raises FrameError for a file of another kind, without rows, or too large for
+    memory. Its message has the file's name without its directory, because notebooks are published.
     """
     try:
-        return _read(path, rows)
-    except FrameError as error:
-        raise FrameError(f"{path.name} {error}") from error
+        return _read(path, rows, form or Form())
+    except (FrameError, duckdb.Error, UnicodeError) as error:
+        said = str(error)
+        if isinstance(error, duckdb.Error):
+            said = re.split("Possible (?:fixes|Solution)", said)[0].removeprefix("Invalid Input Error: ")
+            said = f"cannot be read: {' '.join(said.split())[:300]}. {ENCODINGS if 'unicode' in said else OTHER_FORM}"
+        elif isinstance(error, UnicodeError):
+            said = f"cannot be read: {said}. {ENCODINGS}"
+        raise FrameError(f"{path.name} {said}") from error
     except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
         message = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
         raise FrameError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
 
 
-def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
+def _read(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
     if not path.is_file():
         raise FrameError(f"is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
-    content, notes = _content(path, rows)
+    content, notes = _content(path, rows, form)
     content = validated(content)
     if not content.num_rows:
         raise FrameError("holds no rows: there is nothing to measure")
@@ -78,7 +117,7 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     return content, notes
 
 
-def _content(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
+def _content(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
     *_, before, last = ("", "", *map(str.lower, path.suffixes))
     packed = PACKED_SUFFIXES.get(last)
     suffix = before if packed else last
@@ -90,7 +129,11 @@ def _content(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
         # INT96 counts nanoseconds, of which 64 bits reach to 2262 only: others would wrap around without a word.
         with pq.ParquetFile(str(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as parquet:
             batches = parquet.iter_batches(batch_size=min(rows or BATCH_ROWS, BATCH_ROWS))
-            return _first(batches, parquet.schema_arrow, rows), []
+            content, schema = _first(batches, parquet.schema_arrow, rows), parquet.schema_arrow
+            for column in parquet.schema:  # pyarrow reads texts of Parquet's ENUM as bytes
+                if column.logical_type.type == "ENUM" and (at := schema.get_field_index(column.path)) >= 0:
+                    schema = schema.set(at, schema.field(at).with_type(pa.string()))
+            return content.cast(schema), []
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         with pa.OSFile(str(path)) as file:  # Python's own would allocate whatever length a damaged message gives
             if start.startswith(ARROW_STREAM):
@@ -99,7 +142,9 @@ def _content(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
             of = pa.ipc.open_file(file)
             return _first(map(of.get_batch, range(of.num_record_batches)), of.schema, rows), []
     if suffix in TEXT_SUFFIXES:
-        return _csv(path, packed, TEXT_SUFFIXES[suffix], rows)
+        encoding = "utf-16" if start.startswith(UTF_16) else form.encoding
+        written = replace(form, separator=form.separator or TEXT_SUFFIXES[suffix], encoding=encoding)
+        return _csv(path, packed, rows, written, guessed=not form.separator)
     if suffix in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
     raise FrameError(f"is none of the files that are read here: {KINDS}")
@@ -118,36 +163,94 @@ def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> p
     return pa.Table.from_batches(found, schema)
 
 
-def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.Table, list[str]]:
-    with pa.input_stream(str(path), compression=packed) as stream:
-        lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        header = next(csv.reader(lines, delimiter=delimiter), [])
-    if len(header) > MOST_CSV_COLUMNS:
-        raise FrameError(f"has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
-    convert = pa.csv.ConvertOptions(
-        column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )  # fmt: skip
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with pa.input_stream(str(path), compression=packed) as stream:
-        reader = pa.csv.open_csv(stream, pa.csv.ReadOptions(block_size=READ_BYTES), parse, convert)
-        texts = _first(reader, reader.schema, rows)
+def _csv(path: Path, packed: str | None, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table, list[str]]:
+    """Read texts by DuckDB, which refuses fields that break the rules of quoting, and infer their types."""
+    with contextlib.ExitStack() as stack:
+        if form.encoding != "utf-8":
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            path, packed = _in_utf8(path, packed, form.encoding, directory / path.name), None
+        header = _header(path, packed, form, guessed=guessed)
+        texts = None
+        if form.separator == "\t":  # no field of such a file needs quotes: unless all are in pairs, they are text
+            with contextlib.suppress(duckdb.Error):
+                texts = _texts(path, packed, rows, form, header, quote="")
+        if texts is None or not any(map(_is_stray, texts.columns)):
+            texts = _texts(path, packed, rows, form, header, quote='"')
     of = f"the first {rows:,} rows" if rows else "the whole file"
-    names, columns = texts.column_names, [*map(_typed, texts.columns)]
-    decided = [(name, first) for name, (_, first) in zip(names, columns, strict=True) if first is not None]
-    return pa.Table.from_arrays([values for values, _ in columns], names), [
+    columns = [_typed(values, form.decimal) for values in texts.columns]
+    decided = [(name, first) for name, (_, first) in zip(header, columns, strict=True) if first is not None]
+    return pa.Table.from_arrays([values for values, _ in columns], header), [
         f"A CSV has no types: they are inferred from {of}. A field with nothing in it is NULL, and among numbers, "
         "dates and booleans so are `NA`, `NULL`, `NaN` and the like.",
         *[f"`{name}` stays text: as a number, `{first}` would be written otherwise" for name, first in decided],
     ]
 
 
-def _typed(texts: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str | None]:
+def _in_utf8(path: Path, packed: str | None, encoding: str, copy: Path) -> Path:
+    """Write a text in UTF-8, which DuckDB reads best, and return where it is."""
+    with (
+        pa.input_stream(str(path), compression=packed) as stream,
+        io.TextIOWrapper(stream, encoding, newline="") as text,
+        copy.open("w", encoding="utf-8", newline="") as file,
+    ):
+        shutil.copyfileobj(text, file, READ_BYTES)
+    return copy
+
+
+def _header(path: Path, packed: str | None, form: Form, *, guessed: bool) -> list[str]:
+    """Return the names in the header; raises FrameError where it has another separator, or too many names."""
+    with pa.input_stream(str(path), compression=packed) as stream:
+        lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+        for _ in range(form.skip):
+            next(lines, "")
+        header = next(csv.reader(lines, delimiter=form.separator, skipinitialspace=True), [])
+    if not header:
+        raise FrameError("is empty: its first line has no names")
+    first = "".join(header)
+    first.encode()  # fails where a name is not UTF-8
+    if guessed and len(header) == 1 and first.startswith("sep="):
+        remedy = f"CSV='separator={first[4:5]} skip={form.skip + 1}'"
+        raise FrameError(f"begins with {first!r}, a line that Excel reads: give {remedy}")
+    if guessed and len(header) == 1 and (others := [other for other in SEPARATORS if other in first]):
+        remedy = f"CSV='separator={others[0] if others[0] != '\t' else 'tab'}'"
+        raise FrameError(f"has {others[0]!r} and no {form.separator!r} in its header, {first[:80]!r}: give {remedy}")
+    if len(header) > MOST_CSV_COLUMNS:
+        raise FrameError(f"has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
+    return header
+
+
+def _texts(path: Path, packed: str | None, rows: int, form: Form, header: list[str], *, quote: str) -> pa.Table:
+    """Return the fields as texts, of which one with nothing in it is NULL, and `""` is not."""
+    options = {
+        "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip, "compression": packed or "none",
+        "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": True,
+        "auto_detect": False, "strict_mode": True, "allow_quoted_nulls": False, "max_line_size": READ_BYTES,
+    }  # fmt: skip
+    given = ", ".join(f"{name} = {value!r}" for name, value in options.items())
+    with duckdb.connect() as connection:
+        query = f"SELECT * FROM read_csv(?, {given})" + f" LIMIT {rows}" * bool(rows)
+        stream = connection.execute(query, [glob.escape(str(path))]).to_arrow_reader(BATCH_ROWS)
+        return _first(stream, stream.schema, rows)
+
+
+def _is_stray(texts: pa.ChunkedArray) -> bool:
+    """Return whether a field begins with a quote that is not closed at its end."""
+    quoted = texts.filter(pc.starts_with(texts, '"'))
+    return not pc.all(pc.match_substring_regex(quoted, r'(?s)^"([^"]|"")*"$'), min_count=0).as_py()
+
+
+def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str | None]:
     """Return a CSV column in a type whose values are written as its fields are, else as text.
 
     A fraction may have more zeros at its end; a number that a float would change is a decimal. The second result is the
     first field that kept a column of numbers text.
     """
+    if decimal == ",":
+        swapped = texts  # 1.234,5 becomes 1,234.5, which is no number
+        for old, new in ((".", "\0"), (",", "."), ("\0", ",")):
+            swapped = pc.replace_substring(swapped, old, new)
+        typed, first = _typed(swapped, ".")
+        return (texts if typed.type == pa.string() else typed), first and first.translate({44: ".", 46: ","})
     present = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
     written = present.drop_null()
     if not len(written):

@@ -73,6 +73,8 @@ class Frame:
     notes: tuple[str, ...]
     mode: str = APPEND
     """The fate of rows that are in the table before a write."""
+    csv: str = ""
+    """How the file is written, where it is a CSV."""
 
     @property
     def table(self) -> Table:
@@ -94,13 +96,15 @@ class Frame:
         )  # fmt: skip
 
 
-def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = APPEND) -> Frame:
+def open_frame(
+    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = APPEND, csv: str = ""
+) -> Frame:
     """Read the first `rows` rows of a file, or all for 0, and derive a table from them.
 
     Without `data` it reads the file given to `make mine`, or else makes a small example. `key` and `sort` name columns,
-    as `a b`, or as `a, b c` where names hold blanks. Raises FrameError for what cannot be read or carried, ValueError
-    for invalid `rows`, and SettingsError for unknown columns, an unknown `mode`, and a key by which an upsert cannot
-    find rows.
+    as `a b`, or as `a, b c` where names hold blanks. `csv` says how a CSV is written, as `separator=; decimal=,`.
+    Raises FrameError for what cannot be read or carried, ValueError for invalid `rows`, and SettingsError for unknown
+    columns, an unknown `mode` or `csv`, and a key by which an upsert cannot find rows.
     """
     check(ROWS=(rows, 0))
     if mode not in MODES:
@@ -110,7 +114,7 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
         content = generator.arrow_table(ANALYTICS_METRICS, rows or EXAMPLE_ROWS, 1)
         name, notes = "example", ["No file was given: this is an example."]
     else:
-        content, notes = files.read(path, rows)
+        content, notes = files.read(path, rows, files.Form.of(csv))
         name = path.name
     keys, order = (columns_named(*one, content.column_names) for one in (("KEY", key), ("SORT", sort)))
     derived = derive(content, table_name(name.partition(".")[0]), keys, order)
@@ -119,7 +123,7 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
             check_keys(pl.DataFrame(schema=derived.table.polars_schema), derived.table)
         except ValueError as error:
             raise SettingsError(f"KEY={key!r}: {error}") from error
-    return Frame(name, derived, (*notes, *derived.notes), mode)
+    return Frame(name, derived, (*notes, *derived.notes), mode, csv)
 
 
 def table_name(stem: str) -> str:
@@ -288,7 +292,7 @@ def callable_by_name(row: Mapping[str, Any]) -> bool:
     return row["contract"] in MODES and row["technique"] in named_techniques(row["database"], row["contract"])
 
 
-def script(row: Mapping[str, Any], table: Table, ddl: str) -> str:
+def script(row: Mapping[str, Any], table: Table, ddl: str, csv: str = "") -> str:
     """Return a script for a recommended technique: a write calls it by name, a read leaves the choice to framehaul.
 
     Its docstring says what was measured, how to run the script, and which table it needs.
@@ -304,6 +308,7 @@ def script(row: Mapping[str, Any], table: Table, ddl: str) -> str:
     if not writes:
         call = f'framehaul.read({address}, {f"SELECT * FROM {name}"!r}, frame="{frame}")'
         return f"{heading}\nimport framehaul\n\nframe = {call}\nprint(frame)\n"
+    form = f", csv={csv!r}" * bool(csv)
     by_name = f', technique="{row["technique"]}"' if callable_by_name(row) else ""
     return f"""{heading}import sys
 
@@ -311,7 +316,7 @@ import framehaul
 from framehaul.data.frames import to_{frame}
 from framehaul.studies.own_data import open_frame
 
-mine = open_frame(sys.argv[1], key={", ".join(table.key)!r}, sort={", ".join(table.sort or ())!r})
+mine = open_frame(sys.argv[1], key={", ".join(table.key)!r}, sort={", ".join(table.sort or ())!r}{form})
 frame = to_{frame}(mine.derived.content, mine.table)
 framehaul.write(frame, {address}, {name!r}, mode="{row["contract"]}"{by_name})
 """
@@ -334,6 +339,6 @@ def write_code(frame: Frame, recommended: pl.DataFrame) -> dict[str, str]:
         ddl = made.postgres_ddl if row["database"] == "postgres" else unmarked(made.clickhouse_ddl)
         kind = "" if row["contract"] in (APPEND, None) else f"_{row['contract']}"
         file = f"{row['database']}_{row['direction']}_{row['frame']}{kind}.py"
-        scripts[file] = script(row, frame.table, ddl)
+        scripts[file] = script(row, frame.table, ddl, frame.csv)
         (directory / file).write_text(scripts[file], "utf8")
     return scripts
