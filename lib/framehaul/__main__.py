@@ -75,7 +75,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     values = registry.values(OWN_DATA, settings.preset, vars(arguments) | {"data": None})
     # The file is read here, so that an unsuitable frame is an error before a server starts.
     try:
-        frame = open_frame(str(settings.data), **{name: values[name] for name in ("key", "sort", "rows", "mode")})
+        frame = open_frame(str(settings.data), **{name: values[name] for name in ("rows", *MINE[1:])})
     except FrameError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
@@ -231,6 +231,8 @@ type Command = Callable[[argparse.Namespace, Settings], int | None]
 OF_RUNS: tuple[Command, ...] = (_run, _mine, _variables, _compare, _explore, _submit, _submitted)
 OF_THIS_MACHINE: tuple[Command, ...] = (_servers, _stop, _lab, _tools, _compile, _clean)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in (*OF_RUNS, *OF_THIS_MACHINE)}
+MINE = ("data", "key", "sort", "mode", "csv")
+"""What `make mine` takes besides the parameters of other studies."""
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",
@@ -239,7 +241,7 @@ OPTIONS = {
     "out": "directory for results, figures and reports",
     "fresh": "1: discard the passes of an interrupted run",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
-    **{one.name: f"mine: {one.help}" for one in OWN_DATA.parameters if one.name in ("data", "key", "sort", "mode")},
+    **{one.name: f"mine: {one.help}" for one in OWN_DATA.parameters if one.name in MINE},
     "a": "compare: the run before",
     "b": "compare: the run after",
     "techniques": "compare: words in the names of techniques, or column=value",

@@ -60,7 +60,7 @@ NULL_BYTES = 16
 
 @dataclass(frozen=True)
 class Form:
-    """How a CSV is written; without a separator it is that of the file's suffix."""
+    """The form of a CSV; without a separator it is that of the file's suffix."""
 
     separator: str = ""
     decimal: str = "."

@@ -74,7 +74,7 @@ class Frame:
     mode: str = APPEND
     """The fate of rows that are in the table before a write."""
     csv: str = ""
-    """How the file is written, where it is a CSV."""
+    """The form of a CSV, as `separator=;`."""
 
     @property
     def table(self) -> Table:
