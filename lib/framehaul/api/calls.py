@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from decimal import InvalidOperation
 from http.client import HTTPException
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -176,6 +177,8 @@ def _errors() -> Iterator[None]:
         raise
     except (QueryError, HTTPException, OSError) as error:
         raise ServerError(str(error).strip() or type(error).__name__) from error
+    except InvalidOperation as error:
+        raise FrameError("a column holds Decimal('sNaN'), on which pandas itself fails: replace it") from error
     except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise FrameError(": ".join(map(str, error.args[::-1]))) from error  # Arrow's column comes last
     except Exception as error:
