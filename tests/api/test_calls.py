@@ -18,6 +18,7 @@ from polars.testing import assert_frame_equal
 from psycopg.rows import dict_row
 
 import framehaul
+from framehaul.api import calls
 from framehaul.api.calls import Kind
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import Servers
@@ -313,6 +314,38 @@ def test_what_clickhouse_would_change_is_an_error(
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         framehaul.read(servers.postgres.dsn(), query)
+
+
+EVERY_KIND = """
+SELECT n % 2 = 0 AS flag, n::smallint AS small, n, n::bigint AS big, n / 7::real AS half, n / 7::float8 AS full,
+    'é' || n AS text, n::varchar(9) AS short, date '2026-01-01' + n AS day, time '01:02:03' AS at,
+    timestamp '2026-01-01' + n * interval '1 us' AS moment, timestamptz '2026-01-01 00:00+05' AS there,
+    decode(lpad(n::text, 4, '0'), 'hex') AS bytes, md5(n::text)::uuid AS id, json_build_object('a', n) AS json,
+    jsonb_build_object('a', n) AS jsonb, interval '90 min' AS lasts, n / 8::numeric AS free, n::numeric(9, 3) AS fixed,
+    ARRAY[n, NULL] AS numbers, ARRAY[n::text, NULL] AS texts,
+    CASE WHEN n > 3 THEN NULLIF(n, 5) END AS holes
+FROM generate_series(1, 7) AS n"""
+
+
+@pytest.mark.parametrize(("added", "is_by_adbc"), [("", True), ("'sad'::framehaul_api.mood AS c", False)])
+def test_few_rows_are_those_of_compiled_loops(
+    added: str, is_by_adbc: bool, servers: Servers, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, address = EVERY_KIND, servers.postgres.dsn()
+    if added:
+        query = f"SELECT {added}, * FROM ({query}) AS q"
+    frames = []
+    for waits in (True, False):
+        monkeypatch.setattr(calls, "numba_waits", lambda waits=waits: waits)
+        assert (calls._few_rows(address, query) is not None) == (waits and is_by_adbc)
+        frames.append(framehaul.read(address, query))
+    assert frames[0].equals(frames[1])
+    assert frames[0].schema == frames[1].schema
+    monkeypatch.setattr(calls, "numba_waits", lambda: True)
+    for other in (f"{address}?application_name=x", "host=x", servers.postgres, "postgresql://u:%zz@h/d"):
+        assert calls._few_rows(other, query) is None  # type: ignore[arg-type]
+    monkeypatch.setitem(calls._rows_left, "postgres", 7)
+    assert calls._few_rows(address, "SELECT generate_series(1, 8) AS a") is None
 
 
 @pytest.mark.parametrize("precision, scale", [(1, 0), (4, 4), (9, 2), (18, 5), (38, 0), (38, 10), (38, 38), (50, 7)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import secrets
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +41,11 @@ SAME_BLOCKS = {
     "min_insert_block_size_rows": 1_048_576, "min_insert_block_size_bytes": 0, "max_insert_threads": 1,
     "insert_deduplicate": 1,
 }  # fmt: skip
+_PART = r"(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
+WHOLE_URL = re.compile(
+    rf"postgres(?:ql)?://{_PART}(?::{_PART})?@(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?/{_PART}(?:\?sslmode=[\w-]+)?"
+)
+"""Addresses that need no parsing by psycopg: libpq's errors for others may show the password."""
 ROWS_AT_ONCE = 4096
 """The rows of a COPY that are decoded together: psycopg gives each one by itself."""
 Kind = Literal["polars", "pandas", "arrow"]
@@ -94,14 +101,17 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
     message.
     """
     _check_kind(frame)
-    with _errors(), _connected(target) as client, _encoding_kept(target):
-        if isinstance(client, HttpConnection):
-            relation = lookup.clickhouse_result(client, query)
-            content = _select(client, relation, frame)
-        else:
-            relation = lookup.postgres_result(client, query)
-            content, relation = lookup.with_decimals(_copy(client, relation, frame, target), relation)
-        return _as_kind(content, relation, frame)
+    with _errors():
+        if found := _few_rows(target, query):
+            return _as_kind(*lookup.with_decimals(*found), frame)
+        with _connected(target) as client, _encoding_kept(target):
+            if isinstance(client, HttpConnection):
+                relation = lookup.clickhouse_result(client, query)
+                content = _select(client, relation, frame)
+            else:
+                relation = lookup.postgres_result(client, query)
+                content, relation = lookup.with_decimals(_copy(client, relation, frame), relation)
+            return _as_kind(content, relation, frame)
 
 
 def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars") -> Iterator[Any]:
@@ -283,19 +293,12 @@ def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
 
 
-def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, target: Address) -> pa.Table:
-    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over.
-
-    Few rows from an address come by ADBC: compiled loops would take longer to start.
-    """
+def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind) -> pa.Table:
+    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over."""
     from framehaul.techniques.beyond.postgres_read import copy_from_wire
     from framehaul.techniques.copy_wire import reads_socket
 
     schema = None if kind == "polars" else relation.arrow_large_schema
-    if isinstance(target, str) and numba_waits() and _estimated_rows(connection, relation) < _rows_left["postgres"]:
-        content = _adbc_rows(parse_postgres_dsn("target", target).dsn(), relation)
-        _rows_left["postgres"] -= content.num_rows
-        return validated(without_documents(content, relation))
     if reads_socket(connection):
         return copy_from_wire(connection, relation, schema=schema)
     decoder = CopyDecoder(relation, schema)
@@ -309,31 +312,47 @@ def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind, targ
     return decoder.finish()
 
 
-def _estimated_rows(connection: psycopg.Connection[Any], relation: Table) -> int:
-    """Return the number of rows that the server's planner expects."""
-    query = f"EXPLAIN (FORMAT JSON) SELECT * FROM {relation.postgres_name}"
-    ((plans,),) = lookup.plain_cursor(connection).execute(query.encode()).fetchall()
-    return int(plans[0]["Plan"]["Plan Rows"])
+def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:
+    """Return the result of a query of PostgreSQL by ADBC, without its DBAPI, which imports pandas.
 
-
-def _adbc_rows(address: str, relation: Table) -> pa.Table:
-    """Return the rows of a relation by ADBC, in the types of frames, without its DBAPI, which imports pandas."""
+    Few rows from an address take longer to start compiled loops, or to import psycopg, than to move. None where the
+    loops have started, the planner expects many rows, ADBC does not name all types, or the address leaves out a part.
+    """
+    if not isinstance(target, str) or not WHOLE_URL.fullmatch(target) or not numba_waits():
+        return None
     import adbc_driver_manager
     import adbc_driver_postgresql
 
-    query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
     with (
-        adbc_driver_postgresql.connect(address) as database,
+        adbc_driver_postgresql.connect(target) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
         adbc_driver_manager.AdbcStatement(connection) as statement,
     ):
+
+        def rows(sql: str) -> pa.Table:
+            statement.set_sql_query(sql)
+            stream, _ = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as reader:
+                return reader.read_all()
+
         connection.set_autocommit(enabled=False)
         statement.set_sql_query(UTF8)
         statement.execute_update()
-        statement.set_sql_query(query)
-        stream, _ = statement.execute_query()
-        with pa.RecordBatchReader.from_stream(stream) as reader:
-            return reader.read_all()
+        statement.set_sql_query(lookup.described(query))
+        try:
+            relation = lookup.adbc_result(pa.schema(statement.execute_schema()), query)
+        except adbc_driver_manager.Error:
+            return None  # psycopg's error for the query shows where it is
+        if relation is None:
+            return None
+        statement.set_options(**{"adbc.postgresql.use_copy": "false"})  # COPY takes no EXPLAIN
+        (plan,) = rows(f"EXPLAIN (FORMAT JSON) SELECT * FROM {relation.postgres_name}").column(0).to_pylist()
+        if json.loads(plan)[0]["Plan"]["Plan Rows"] >= _rows_left["postgres"]:
+            return None
+        statement.set_options(**{"adbc.postgresql.use_copy": "true"})
+        content = rows(f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}")
+        _rows_left["postgres"] -= content.num_rows
+        return validated(without_documents(content, relation)), relation
 
 
 def _cursor_batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
@@ -160,6 +160,12 @@ SELECT format_type(given.oid, modifier),
     ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = given.oid ORDER BY enumsortorder)
 FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS given (oid, modifier, place) ORDER BY place
 """
+ADBC_TYPES = dict.fromkeys(("text", "date", "bytea", "uuid", "json", "jsonb", "interval", "numeric"), "") | {
+    "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real", "float8":
+    "double precision", "varchar": "character varying", "time": "time without time zone",
+    "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
+}  # fmt: skip
+"""The types that ADBC names, as format_type() names them where that is another name."""
 WRITABLE = {"r", "p", "f"}
 """Kinds of relations that COPY writes to: tables, partitioned and foreign tables."""
 
@@ -224,20 +230,47 @@ def with_decimals(content: pa.Table, relation: Table) -> tuple[pa.Table, Table]:
     return content, replace(relation, columns=tuple(columns))
 
 
+def described(query: str) -> str:
+    """Return a statement that has the columns of a query of PostgreSQL, and no rows."""
+    return f"SELECT * FROM {_subquery(query)} AS framehaul_query LIMIT 0"
+
+
 def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
     """Return the result of a query as a relation that can be read.
 
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
     """
-    source = f"{_subquery(query)} AS framehaul_query"
     with connection.transaction(), plain_cursor(connection) as cursor:
         cursor.execute(UTF8)
-        cursor.execute(f"SELECT * FROM {source} LIMIT 0".encode())
+        cursor.execute(described(query).encode())
         result = cursor.pgresult
         assert result is not None
         oids, modifiers = ([get(at) for at in range(result.nfields)] for get in (result.ftype, result.fmod))
         names = [column.name for column in cursor.description or ()]
         kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
+    return _result(query, names, kinds)
+
+
+def adbc_result(fields: pa.Schema, query: str) -> Table | None:
+    """Return the result of a query by its columns as ADBC describes them; None where it does not name a type.
+
+    Raises TableError for duplicate names.
+    """
+    kinds = []
+    for metadata in (field.metadata or {} for field in fields):
+        element = metadata.get(b"POSTGRESQL:type", b"").decode().removeprefix("_")
+        if element not in ADBC_TYPES or (element == "numeric" and b"POSTGRESQL:typmod" not in metadata):
+            return None
+        kind = ADBC_TYPES[element] or element
+        if element == "numeric" and (modifier := int(metadata[b"POSTGRESQL:typmod"])) >= 0:
+            # As in make_numeric_typmod of PostgreSQL's src/backend/utils/adt/numeric.c.
+            precision, scale = (modifier - 4) >> 16, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+            kind = f"numeric({precision},{scale})"
+        kinds.append((kind + "[]" * metadata[b"POSTGRESQL:type"].startswith(b"_"), ()))
+    return _result(query, fields.names, kinds)
+
+
+def _result(query: str, names: list[str], kinds: Sequence[tuple[str, Sequence[str]]]) -> Table:
     _check_names(names)
     columns = [
         ServerColumn(Column(name, ColumnType.TEXT, nullable=True, exactly=FREE_NUMERIC), "{0}::text")
@@ -245,6 +278,7 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
         else postgres_column(name, kind, nullable=True, labels=tuple(labels))
         for name, (kind, labels) in zip(names, kinds, strict=True)
     ]
+    source = f"{_subquery(query)} AS framehaul_query"
     if any(one.select != "{0}" for one in columns):
         source = f"{_converted(columns, source, quote_postgres)} AS framehaul_query"
     return Table("query", tuple(one.column for one in columns), (), reference=source)
