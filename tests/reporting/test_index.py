@@ -22,7 +22,6 @@ from framehaul import collected
 from framehaul.bench import committed, store
 from framehaul.bench.store import Writer
 from framehaul.reporting import pages, tables
-from framehaul.reporting.pages import Entry
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS
@@ -62,7 +61,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.write(replace(one, **WRITE | {"notebook": "02_postgres_read", "direction": "read", "contract": None}))
     reports = out / "reports"
     reports.mkdir()
-    entries = [Entry("01_postgres_write", "Writes: all", "How fast?", "01_postgres_write.html")]
+    entries = [{"title": "Writes: all", "question": "How fast?", "link": "01_postgres_write.html"}]
     pages.write_index(reports, entries, {"runs": {}}, "", collected.page(out / "results"))
     return reports / "index.html"
 

@@ -23,10 +23,9 @@ _STUDIES: dict[str, Study] = {}
 
 def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
     """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
-    smoke, quick, reference, *raced = map(int, LINES[notebook]["seconds"].split())
-    further |= {"seconds": (smoke, quick, reference), "raced_seconds": next(iter(raced), None)}
-    further |= {"parameters": parameters, "holds": tuple(LINES[notebook]["holds"].split())}
-    _STUDIES[notebook] = Study(**LINES[notebook] | further)
+    fields: dict[str, Any] = LINES[notebook] | further | {"holds": tuple(LINES[notebook]["holds"].split())}
+    *seconds, raced = (*map(int, fields["seconds"].split()), None)[:4]
+    _STUDIES[notebook] = Study(**fields | {"parameters": parameters, "seconds": tuple(seconds), "raced_seconds": raced})
     return _STUDIES[notebook]
 
 
