@@ -125,7 +125,7 @@ def test_an_exception_ends_the_others_and_nothing_further_begins(monkeypatch: py
     def work(study: Study) -> None:
         begun.append(study.notebook)
         code = deaf if study.notebook == "b" else "import time; print(flush=True); time.sleep(600)"
-        pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE) | {"stderr": subprocess.DEVNULL}
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE) | {"stderr": subprocess.DEVNULL}
         with subprocess.Popen([sys.executable, "-c", code, "ipykernel"], **pipes) as kernel:
             assert kernel.stdout is not None
             kernel.stdout.readline()

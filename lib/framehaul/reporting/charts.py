@@ -269,10 +269,10 @@ def points(
     return _chart(name, parts, draw, color.replace("_", " "), colors, columns=len(parts), height=5)
 
 
-type Parts = Sequence[tuple[str, pl.DataFrame]]
-"""The title and the rows of each panel."""
 type Draw = Callable[[Axes, pl.DataFrame], None]
 type Explain = Callable[[Figure], None]
+type Parts = Sequence[tuple[str, pl.DataFrame]]
+"""The title and the rows of each panel."""
 
 
 def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:

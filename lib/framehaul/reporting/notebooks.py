@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TextIO
@@ -75,11 +76,7 @@ def run(chosen: Sequence[Pair], settings: Settings, known: Sequence[Study], coll
     with logged(reports / "run.log"), contextlib.chdir(PROJECT), ExitStack() as stack:
         plan = Plan(chosen, settings)
         made = stack.enter_context(_Pages(reports, known, plan, collect))
-
-        def execute(study: Study, values: dict[str, Any], output: Lines | TextIO) -> str | None:
-            with plan.running(study, values):
-                return _execute(study, values, reports, output)
-
+        execute = partial(_execute, plan, reports)
         if not settings.reuse and not all(study.only_reads for study, _ in plan.left):
             print("starting the servers")
             with plan.timed("starting the servers"):
@@ -131,9 +128,19 @@ class _Pages(ThreadPoolExecutor):
         return [f"{name}: {problem}" for name, problem in self._problems.items() if problem]
 
     def _publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
+        """Export the page of a notebook; it replaces an earlier page only if the notebook did not fail."""
+        reports, failed = self._reports, self._reports / "failed" / f"{study.notebook}.html"
+        notebook = failed.with_suffix(".ipynb")
         with self._plan.timed("page", study.notebook):
-            _make_page(study, self._reports, problem)
-        self._problems[study.notebook] = problem or _failures(study, self._reports.parent / "results", values)
+            pages.export(notebook, reports / failed.name if problem is None else failed)
+            pages.tidy(notebook)
+            if problem is None:
+                failed.unlink(missing_ok=True)
+                notebook = notebook.replace(reports / notebook.name)
+                if reports.parent == PROJECT and not study.on_demand:
+                    pages.export_markdown(notebook, PROJECT / "docs" / f"{study.notebook}.md")
+                    pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(notebook))
+        self._problems[study.notebook] = problem or _failures(study, reports.parent / "results", values)
         if not self._problems[study.notebook]:
             self._plan.finished(study)
         self._refresh_index()
@@ -162,39 +169,26 @@ class _Pages(ThreadPoolExecutor):
         pages.write_index(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
 
 
-def _execute(study: Study, values: dict[str, Any], reports: Path, output: Lines | TextIO) -> str | None:
+def _execute(plan: Plan, reports: Path, study: Study, values: dict[str, Any], output: Lines | TextIO) -> str | None:
     """Execute a notebook, at first into `reports/failed`; return its error or None."""
     further = imported(study.patience)(values) if study.patience else 0
     moved = values.get("rows", 0) * (values.get("rounds", 1) + values.get("warmup", 0))
     patience_s = None if further is None else int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
     short = "/var/tmp"  # noqa: S108  a private directory in it: paths of sockets have at most 107 bytes (unix(7))
-    with tempfile.TemporaryDirectory(prefix="framehaul-", dir=short, ignore_cleanup_errors=True) as sockets:
+    directory = tempfile.TemporaryDirectory(prefix="framehaul-", dir=short, ignore_cleanup_errors=True)
+    with plan.running(study, values), directory as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. A killed kernel leaves
         # its sockets, so errors of cleaning up are ignored.
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         try:
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", reports / "failed" / f"{study.notebook}.ipynb", values,
-                kernel_name="python3", progress_bar=False, stdout_file=output,
-                execution_timeout=patience_s, config=kernel, store_widget_state=False,
+                kernel_name="python3", progress_bar=False, stdout_file=output, execution_timeout=patience_s,
+                config=kernel, store_widget_state=False,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
     return None
-
-
-def _make_page(study: Study, reports: Path, problem: str | None) -> None:
-    """Export an executed notebook; it replaces an earlier page only if it did not fail."""
-    failed = reports / "failed" / f"{study.notebook}.html"
-    notebook = failed.with_suffix(".ipynb")
-    pages.export(notebook, reports / failed.name if problem is None else failed)
-    pages.tidy(notebook)
-    if problem is None:
-        failed.unlink(missing_ok=True)
-        notebook = notebook.replace(reports / notebook.name)
-        if reports.parent == PROJECT and not study.on_demand:
-            pages.export_markdown(notebook, PROJECT / "docs" / f"{study.notebook}.md")
-            pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(notebook))
 
 
 def _failures(study: Study, directory: Path, taken: Mapping[str, Any]) -> str | None:
