@@ -23,11 +23,10 @@ WORKER = (
     "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
     "from framehaul.studies.scale_out import cluster, moves"
 )
-EVERY_MODULE = """
-import importlib, pkgutil, framehaul
-for module in pkgutil.walk_packages(framehaul.__path__, "framehaul."):
-    importlib.import_module(module.name)
-"""
+EVERY_MODULE = (
+    "import importlib, pkgutil, framehaul; "
+    "[importlib.import_module(one.name) for one in pkgutil.walk_packages(framehaul.__path__, 'framehaul.')]"
+)
 BASE = sys._base_executable  # type: ignore[attr-defined]
 
 
@@ -45,9 +44,8 @@ def test_environment_yml_pins_every_direct_dependency_to_the_locked_version_and_
 
 def failed(directory: Path, *command: str, **environment: str) -> str:
     """The errors of a command that failed; nothing for one that did not."""
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, env=os.environ | environment
-    )
+    env = os.environ | environment
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, env=env)
     return done.stderr[-3000:] if done.returncode else ""
 
 

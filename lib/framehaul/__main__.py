@@ -205,9 +205,8 @@ def _clean(_: argparse.Namespace, settings: Settings) -> None:
 
 
 type Command = Callable[[argparse.Namespace, Settings], int | None]
-OF_RUNS: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _submitted)
-OF_THIS_MACHINE: tuple[Command, ...] = (_servers, _stop, _tools, _clean)
-COMMANDS = {function.__name__.removeprefix("_"): function for function in (*OF_RUNS, *OF_THIS_MACHINE)}
+EVERY: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _submitted, _servers, _stop, _tools, _clean)
+COMMANDS = {function.__name__.removeprefix("_"): function for function in EVERY}
 COMMANDS |= {"lab": _jupyter, "explore": _jupyter}
 COMMANDS["compile"] = lambda *_: imported("framehaul.api.compiling:compile_loops")()
 OPTIONS = {

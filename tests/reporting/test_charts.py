@@ -35,10 +35,8 @@ def assert_nothing_is_cut(figure: Figure) -> None:
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
     inner, outer = figure.get_tightbbox(canvas.get_renderer()), figure.bbox_inches
-    assert outer.x0 <= inner.x0 + 0.01
-    assert outer.y0 <= inner.y0 + 0.01
-    assert inner.x1 <= outer.x1 + 0.01
-    assert inner.y1 <= outer.y1 + 0.01
+    assert np.subtract(outer.min, inner.min).max() <= 0.01
+    assert np.subtract(inner.max, outer.max).max() <= 0.01
 
 
 def medians(directory: Path) -> pl.DataFrame:

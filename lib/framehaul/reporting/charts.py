@@ -405,10 +405,8 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
     def explain(figure: Figure) -> None:
         figure.set_figwidth(6.4)
         figure.patch.set_alpha(0)
-        handles = [
-            Line2D([], [], linestyle="", marker=mark, color=color, label=name, markersize=7)
-            for kind, (name, color, mark) in GLANCE.items() if kind in set(rows["kind"])
-        ]  # fmt: skip
+        kinds = [GLANCE[kind] for kind in GLANCE if kind in set(rows["kind"])]
+        handles = [Line2D([], [], ls="", marker=mark, c=color, label=name, ms=7) for name, color, mark in kinds]
         figure.legend(
             handles=handles, loc="outside upper right", ncols=2, frameon=False, labelcolor=GLANCE_INK,
             handletextpad=0.2, columnspacing=1.2,
@@ -511,8 +509,7 @@ def outcomes(
 
     lines = [len(order) if turned else part["label"].n_unique() for _, part in parts]
     words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
-    height = 1.2 + 0.17 * sum(lines)
-    height = height + 0.4 * len(parts) + 2 * words if panel else height + words
+    height = 1.2 + 0.17 * sum(lines) + (0.4 * len(parts) + 2 * words if panel else words)
     return shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
 
 

@@ -164,8 +164,8 @@ class _Pages(ThreadPoolExecutor):
                 if run := metadata["runs"].get(name):
                     entry["made"] = f"{tables.size_text(run)}, {run['started']}"
                 entries.append(entry)
-            if study.headline:
-                headlines.append(pages.shown_by(self._reports / f"{name}.ipynb", study.headline, "text/html"))
+            if study.headline and (notebook := self._reports / f"{name}.ipynb").exists():
+                headlines.append(pages.shown_by(notebook, "text/html").get(study.headline, ""))
         pages.write_index(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
 
 
@@ -308,7 +308,8 @@ class Lines(io.TextIOBase):
         if self._terminal:
             self._terminal.write(text)
             self._terminal.flush()
-        *lines, self._line = (self._line + text).split("\n")
+        *lines, rest = (self._line + text).split("\n")
+        self._line = rest.rpartition("\r")[2]
         for line in lines:
             self._take(line.rstrip().rpartition("\r")[2])
         return len(text)

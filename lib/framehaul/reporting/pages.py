@@ -84,21 +84,20 @@ def tidy(notebook: Path) -> None:
     nbformat.write(content, notebook)
 
 
-def shown_by(notebook: Path, tag: str, kind: str) -> str:
-    """Return the `text/markdown` or `text/html` of the cells with a tag in an executed notebook, if it exists."""
-    if not notebook.exists():
-        return ""
-    cells = [cell for cell in nbformat.read(notebook, 4).cells if tag in cell.metadata.get("tags", [])]
-    outputs = chain.from_iterable(cell.get("outputs", []) for cell in cells)
-    texts = [output["data"][kind] for output in outputs if kind in output.get("data", {})]
-    return "\n\n".join("".join(text) for text in texts)
+def shown_by(notebook: Path, kind: str) -> dict[str, str]:
+    """Return what the cells of an executed notebook show as `text/markdown` or `text/html`, by the tags of cells."""
+    shown: dict[str, list[str]] = {}
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        for tag in cell.metadata.get("tags", []):
+            texts = shown.setdefault(tag, [])
+            texts += ["".join(one["data"][kind]) for one in cell.get("outputs", []) if kind in one.get("data", {})]
+    return {tag: "\n\n".join(texts) for tag, texts in shown.items()}
 
 
 def readme_blocks(notebook: Path) -> dict[str, str]:
     """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
-    tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
-    blocks = (tag for tag in tags if tag.startswith(README))
-    return {tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in blocks}
+    shown = shown_by(notebook, "text/markdown")
+    return {tag.removeprefix(README): text for tag, text in shown.items() if tag.startswith(README)}
 
 
 def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:

@@ -199,11 +199,10 @@ def size_text(run: Mapping[str, Any]) -> str:
     return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
 
 
-def heading_and_form(name: str, kind: pl.DataType | None = None) -> tuple[str, Form]:
+def heading_and_form(name: str, kind: pl.DataType | type[pl.DataType] = pl.Float64) -> tuple[str, Form]:
     """Return the heading of a column of a dtype, and the function that formats its values, which are never None."""
-    integer, number = (kind is not None and kind.is_integer()), (kind is None or kind.is_numeric())
-    form: Form = ("{:,}" if integer else "{:,.3g}" if number else "{}").format
-    unit = ""
+    unit, otherwise = "", "{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_numeric() else "{}"
+    form: Form = {True: "yes", False: ""}.__getitem__ if kind == pl.Boolean else otherwise.format
     for pattern, unit_of, form_of in UNITS:
         if found := re.search(pattern, name):
             unit, form = unit_of, form_of
@@ -211,8 +210,7 @@ def heading_and_form(name: str, kind: pl.DataType | None = None) -> tuple[str, F
                 name = f"{name[: found.start()]} {name[found.end() :]}"
             break
     words = f"{name} {unit}".replace("_", " ").split()
-    heading = " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in words)
-    return heading, {True: "yes", False: ""}.__getitem__ if kind == pl.Boolean else form
+    return " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in words), form
 
 
 def thousands(value: float) -> str:

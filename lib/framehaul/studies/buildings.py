@@ -33,6 +33,7 @@ TOWNS = np.array(
      (25.76, -80.19, 0.20, 0.05), (39.74, -104.99, 0.30, 0.07)]
 )  # fmt: skip
 METRES_PER_DEGREE = 111_320
+CELL = np.vectorize(h3.latlng_to_cell, otypes=[object])
 
 
 def table(rows: int, seed: int) -> pa.Table:
@@ -46,8 +47,7 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
     *middles, spread, _ = TOWNS[random.choice(len(TOWNS), rows, p=TOWNS[:, 3])].T
     latitudes, longitudes = (middle + random.normal(0, spread / 2, rows) for middle in middles)
     lines = _footprints(latitudes, longitudes, random)
-    places = [*zip(latitudes, longitudes, strict=True)]
-    cells = ([h3.latlng_to_cell(*place, resolution) for place in places] for resolution in (7, 8, 9))
+    cells = (CELL(latitudes, longitudes, resolution) for resolution in (7, 8, 9))
     # Surveys are rare: few days with many buildings each, and a fifth of the dates is missing.
     days = np.datetime64("2012-01-01") + random.integers(0, 120, rows) * 23
     undated, unplaced = random.random(rows) < 0.2, random.random(rows) < 0.001  # noqa: PLR2004
@@ -56,7 +56,7 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
         pa.array(days, pa.date32(), mask=undated),
         pa.array(days + random.integers(0, 90, rows), pa.date32(), mask=undated),
         pa.array(shapely.to_wkb(lines, hex=True, byte_order=1), pa.string(), mask=unplaced),
-        *(pa.array(np.array(one, dtype=object), pa.string(), mask=unplaced) for one in cells),
+        *(pa.array(one, pa.string(), mask=unplaced) for one in cells),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 

@@ -24,8 +24,9 @@ _STUDIES: dict[str, Study] = {}
 def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
     """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
     fields: dict[str, Any] = LINES[notebook] | further | {"holds": tuple(LINES[notebook]["holds"].split())}
-    *seconds, raced = (*map(int, fields["seconds"].split()), None)[:4]
-    _STUDIES[notebook] = Study(**fields | {"parameters": parameters, "seconds": tuple(seconds), "raced_seconds": raced})
+    smoke, quick, reference, *raced = map(int, fields["seconds"].split())
+    fields |= {"seconds": (smoke, quick, reference), "raced_seconds": next(iter(raced), None), "parameters": parameters}
+    _STUDIES[notebook] = Study(**fields)
     return _STUDIES[notebook]
 
 
