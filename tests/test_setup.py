@@ -38,27 +38,25 @@ def program(path: Path, *lines: str) -> None:
 
 
 def setup(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["/bin/sh", "setup.sh"], cwd=clone, capture_output=True, text=True, check=False,
-        env={"PATH": str(clone / "bin"), "HOME": str(clone)} | environment,
-    )  # fmt: skip
+    env = {"PATH": str(clone / "bin"), "HOME": str(clone)} | environment
+    done = subprocess.run(["/bin/sh", "setup.sh"], cwd=clone, capture_output=True, text=True, check=False, env=env)
+    assert (clone / ".venv" / ".complete").exists() == (done.returncode == 0), done.stderr
+    return done
 
 
 def chosen(clone: Path, **environment: str) -> str:
     """The Python that uv was called with."""
     done = setup(clone, **environment)
-    assert done.returncode == 0, done.stderr
-    return (clone / "called").read_text().split()[-1]
+    assert done.stderr.startswith("framehaul: making the environment in .venv from uv.lock: about half a minute")
+    *options, python = (clone / "called").read_text().split()
+    assert options == ["sync", "--locked", "--quiet", "--all-extras", "--python"]
+    return python
 
 
 def test_an_interpreter_that_does_not_run_is_passed_over(clone: Path) -> None:
     program(clone / "bin" / "python3.13", "echo no such version >&2", "exit 127")
     program(clone / "bin" / "python3.12", f'exec {sys.executable} "$@"')
-    done = setup(clone)
-    assert done.returncode == 0, done.stderr
-    assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--all-extras", "--python", BASE]
-    assert done.stderr.startswith("framehaul: making the environment in .venv from uv.lock: about half a minute")
-    assert (clone / ".venv" / ".complete").exists()
+    assert chosen(clone) == BASE
 
 
 def test_an_interpreter_without_wheels_is_taken_only_when_it_is_named(clone: Path) -> None:
@@ -79,21 +77,14 @@ def test_interpreters_of_pyenv_and_beneath_an_activated_environment_are_found(cl
 def test_a_named_interpreter_that_does_not_run_is_an_error_that_names_it(clone: Path) -> None:
     """The environment names it, or the file .env."""
     for given in ({"FRAMEHAUL_PYTHON": "/opt/missing/python"}, {}):
-        done = setup(clone, **given)
-        assert done.returncode != 0
-        assert "FRAMEHAUL_PYTHON=/opt/missing/python" in done.stderr
-        assert not (clone / ".venv" / ".complete").exists()
+        assert "FRAMEHAUL_PYTHON=/opt/missing/python" in setup(clone, **given).stderr
         (clone / ".env").write_text("FRAMEHAUL_PYTHON=/opt/missing/python\n")
 
 
 def test_without_interpreter_or_uv_it_says_what_to_do(clone: Path) -> None:
     program(clone / "bin" / "uv", "echo 'no download possible' >&2", "exit 2")
-    done = setup(clone)
-    assert done.returncode != 0
-    assert "install one, or set FRAMEHAUL_PYTHON" in done.stderr
-    assert not (clone / ".venv" / ".complete").exists()
+    assert "install one, or set FRAMEHAUL_PYTHON" in setup(clone).stderr
     (clone / "bin" / "uv").unlink()
-    done = setup(clone)
-    assert done.returncode != 0
-    assert "cannot install uv" in done.stderr
-    assert "conda env create -f environment.yml" in done.stderr
+    said = setup(clone).stderr
+    assert "cannot install uv" in said
+    assert "conda env create -f environment.yml" in said

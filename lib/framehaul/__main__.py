@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from framehaul.bench.study import NOTEBOOKS, Study, as_given
+from framehaul.bench.study import NOTEBOOKS, Study, as_given, imported
 from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
@@ -29,9 +29,8 @@ def main() -> int:
     """
     arguments = _arguments()
     # Arguments take precedence over the environment, which takes precedence over .env.
-    for name in GIVEN_TO_MAKE:
-        if getattr(arguments, name):
-            os.environ[f"{PREFIX}{name.upper()}"] = getattr(arguments, name)
+    given = {name: value for name in GIVEN_TO_MAKE if (value := getattr(arguments, name))}
+    os.environ.update({f"{PREFIX}{name.upper()}": value for name, value in given.items()})
     try:
         return COMMANDS[arguments.command](arguments, load_settings()) or 0
     except (SettingsError, ServerError, ResultsError) as error:
@@ -43,27 +42,20 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    studies = registry.chosen(arguments.notebooks)
-    chosen = [(study, registry.values(study, settings.preset, vars(arguments))) for study in studies]
-    return _executed(_stored(chosen, settings) if settings.reuse else chosen, settings, "index")
-
-
-def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> list[tuple[Study, dict[str, Any]]]:
-    """Return the studies that have stored results, with the parameters of the stored run."""
+    """Run the chosen notebooks; with REUSE those that have stored results, with the parameters of the stored run."""
     from framehaul.bench.store import read_metadata
 
-    results = settings.out / "results"
-    runs = read_metadata(results)["runs"]
-    stored = []
-    for study, values in chosen:
-        run = runs.get(study.notebook, {})
-        if study.only_reads or (run and (results / study.results).exists()):
-            # Older runs store parameters among other metadata.
-            known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
-            stored.append((study, values | {name: known[name] for name in values if known.get(name) is not None}))
-    if not runs or not stored:
+    results, chosen = settings.out / "results", []
+    runs = read_metadata(results)["runs"] if settings.reuse else {}
+    for study in registry.chosen(arguments.notebooks):
+        values = registry.values(study, settings.preset, vars(arguments))
+        stored = runs.get(study.notebook, {}).get("parameters", {})
+        values |= {name: value for name, value in stored.items() if name in values}
+        is_stored = study.only_reads or (study.notebook in runs and (results / study.results).exists())
+        chosen += [(study, values)] if is_stored or not settings.reuse else []
+    if settings.reuse and not (runs and chosen):
         raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
-    return stored
+    return _executed(chosen, settings, "index")
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -113,26 +105,19 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies.json_parquet.study import json2parquet_program
 
     status = 0
-    tools: dict[str, Callable[[Settings], object]] = {
-        "Node's drivers, some seconds": partial(node_program, make=True),
-        "Go's drivers, about a minute": partial(go_program, make=True),
-        "ADBC's driver for ClickHouse, about 2 minutes": adbc_clickhouse,
-        "json2parquet, about 5 minutes": partial(json2parquet_program, patient=True),
-    }
-    for name, program in tools.items():
+    for name, program in (
+        ("Node's drivers, some seconds", partial(node_program, settings, make=True)),
+        ("Go's drivers, about a minute", partial(go_program, settings, make=True)),
+        ("ADBC's driver for ClickHouse, about 2 minutes", partial(adbc_clickhouse, settings)),
+        ("json2parquet, about 5 minutes", partial(json2parquet_program, settings, patient=True)),
+    ):
         print(f"{name} if not built yet", flush=True)
         try:
-            print(f"  {program(settings)}")
+            print(f"  {program()}")
         except UnavailableError as error:
             status = 1
             print(f"framehaul: {error}", file=sys.stderr)
     return status
-
-
-def _compile(_: argparse.Namespace, __: Settings) -> None:
-    from framehaul.api.compiling import compile_loops
-
-    compile_loops()
 
 
 def _servers(_: argparse.Namespace, settings: Settings) -> None:
@@ -151,20 +136,15 @@ def _stop(_: argparse.Namespace, settings: Settings) -> None:
     print("stopped" if servers.stop(settings) else "nothing was running")
 
 
-def _lab(_: argparse.Namespace, settings: Settings) -> int:
+def _jupyter(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Open JupyterLab: `lab` with the servers running, `explore` with the notebook that needs none."""
     from framehaul import servers
 
-    with servers.running(settings):
-        return _jupyter(f"--notebook-dir={NOTEBOOKS}")
-
-
-def _explore(_: argparse.Namespace, __: Settings) -> int:
-    return _jupyter(str(NOTEBOOKS / "00_explorer.ipynb"))
-
-
-def _jupyter(argument: str) -> int:
+    explore = arguments.command == "explore"
+    target = str(NOTEBOOKS / "00_explorer.ipynb") if explore else f"--notebook-dir={NOTEBOOKS}"
     as_root = ["--allow-root"] * (os.geteuid() == 0)  # Jupyter refuses to run as root without this option
-    return subprocess.run([sys.executable, "-m", "jupyterlab", argument, *as_root], check=False).returncode
+    with contextlib.nullcontext() if explore else servers.running(settings):
+        return subprocess.run([sys.executable, "-m", "jupyterlab", target, *as_root], check=False).returncode
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
@@ -199,12 +179,10 @@ def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
 
     if not arguments.results:
         raise SettingsError("submitted takes directories: framehaul submitted machines/NAME/DATE")
-    status = 0
-    for directory in arguments.results:
-        problems = machines.problems(Path(directory))
-        status = 1 if problems else status
-        print(f"{directory}: {'not taken' if problems else 'can be taken'}", *map("- {}".format, problems), sep="\n")
-    return status
+    problems = {directory: machines.problems(Path(directory)) for directory in arguments.results}
+    for directory, found in problems.items():
+        print(f"{directory}: {'not taken' if found else 'can be taken'}", *map("- {}".format, found), sep="\n")
+    return int(any(problems.values()))
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> None:
@@ -215,7 +193,8 @@ def _clean(_: argparse.Namespace, settings: Settings) -> None:
     docker.remove(settings)
     # Files are matched by name, because the user chooses the directory, which may contain other files.
     states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
-    pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
+    page = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
+    pages = [path for path in (settings.out / "reports").glob("*") if page.fullmatch(path.name)]
     for path in (*stand_ins(settings.state_dir), *states, *pages, *(settings.out / "results").glob("*.partial.*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -225,12 +204,11 @@ def _clean(_: argparse.Namespace, settings: Settings) -> None:
         (settings.out / "reports").rmdir()
 
 
-PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
-"""Pattern of the names that a run writes into `reports`."""
 type Command = Callable[[argparse.Namespace, Settings], int | None]
-OF_RUNS: tuple[Command, ...] = (_run, _mine, _variables, _compare, _explore, _submit, _submitted)
-OF_THIS_MACHINE: tuple[Command, ...] = (_servers, _stop, _lab, _tools, _compile, _clean)
-COMMANDS = {function.__name__.removeprefix("_"): function for function in (*OF_RUNS, *OF_THIS_MACHINE)}
+EVERY: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _submitted, _servers, _stop, _tools, _clean)
+COMMANDS = {function.__name__.removeprefix("_"): function for function in EVERY}
+COMMANDS |= {"lab": _jupyter, "explore": _jupyter}
+COMMANDS["compile"] = lambda *_: imported("framehaul.api.compiling:compile_loops")()
 MINE = ("data", "key", "sort", "mode", "csv")
 """What `make mine` takes besides the parameters of other studies."""
 OPTIONS = {
@@ -256,13 +234,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("command", choices=COMMANDS)
     runs = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
     parser.add_argument("results", nargs="*", help=runs)
-    defaults = dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"}
+    parser.set_defaults(**dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"})
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # Capitals are the form of the variables of make.
-        names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
         without_value: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}
-        parser.add_argument(*names, default=defaults.get(name), help=meaning, **without_value)
+        parser.add_argument(f"--{name}", f"--{name.upper()}", help=meaning, **without_value)
     arguments, unknown = parser.parse_known_args()
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]

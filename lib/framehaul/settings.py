@@ -17,7 +17,6 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
-TOOLS = "tools"
 GIVEN_TO_MAKE = ("preset", "servers", "transport", "out", "data", "scheduler", "fresh")
 """Settings that make takes as variables without the prefix."""
 
@@ -65,13 +64,10 @@ class Settings:
     @property
     def tools_dir(self) -> Path:
         """Return the directory of tools that are built or downloaded once."""
-        return (self.state_dir / TOOLS).resolve()
+        return (self.state_dir / "tools").resolve()
 
     def of_a_run(self) -> Settings:
-        """Return the settings with every value replaced that does not affect measurements.
-
-        These are paths of results and state, and ports of embedded servers. Parameters record the preset.
-        """
+        """Return the settings without those that affect no measurement, and the preset, which parameters record."""
         same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, reuse=False, preset="quick")
         return replace(same, postgres_port=None, clickhouse_http_port=None) if self.servers == "embedded" else same
 
@@ -81,19 +77,17 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
 
     Raises SettingsError for an unknown `FRAMEHAUL_*` key or a value of the wrong kind.
     """
-    from_file = {key: value or "" for key, value in dotenv_values(env_file).items()} if env_file else {}
-    merged = from_file | dict(os.environ if environment is None else environment)
+    merged = (dotenv_values(env_file) if env_file else {}) | dict(os.environ if environment is None else environment)
     known = {f"{PREFIX}{field.name.upper()}": field.name for field in fields(Settings)}
     values: dict[str, Any] = {}
-    for key, text in merged.items():
-        if key.startswith(PREFIX) and text:
-            if key not in known:
-                raise SettingsError(f"{key} is not a setting of framehaul; {nearest(key, known, PREFIX)}")
-            is_valid, problem, read = READERS.get(known[key], (str, "", str))
-            if not is_valid(text):
-                named = key.removeprefix(PREFIX) if known[key] in GIVEN_TO_MAKE else key
-                raise SettingsError(f"{named}={text!r} {problem}")
-            values[known[key]] = read(text)
+    for key, text in ((key, text) for key, text in merged.items() if key.startswith(PREFIX) and text):
+        if key not in known:
+            raise SettingsError(f"{key} is not a setting of framehaul; {nearest(key, known, PREFIX)}")
+        is_valid, problem, read = READERS.get(known[key], (str, "", str))
+        if not is_valid(text):
+            named = key.removeprefix(PREFIX) if known[key] in GIVEN_TO_MAKE else key
+            raise SettingsError(f"{named}={text!r} {problem}")
+        values[known[key]] = read(text)
     return Settings(**values)
 
 
@@ -107,11 +101,6 @@ type Reader = tuple[Callable[[str], object], str, Callable[[str], Any]]
 """Whether a text is valid, the end of the message when it is not, which names the remedy, and the value of a text."""
 
 
-def _one_of(choices: Any) -> Reader:
-    names = get_args(choices)
-    return names.__contains__, f"is unknown; use one of {', '.join(names)}", str
-
-
 def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
@@ -120,18 +109,20 @@ def _is_port(text: str) -> bool:
     return text.isdecimal() and int(text) in range(1, 65536)
 
 
-FLAG: Reader = ("0", "1").__contains__, "is neither 1, for yes, nor 0", lambda text: text == "1"
-PORT: Reader = _is_port, "is not a port; give a number from 1 to 65535", int
 DIRECTORY: Reader = (lambda text: _path(text).is_dir(), "is not a directory; create it or unset the variable", _path)
+FLAG: Reader = ("0", "1").__contains__, "is neither 1, for yes, nor 0", lambda text: text == "1"
 SCHEDULER, URL = re.compile(r"(tcp|tls)://[^/\s]+:\d+"), re.compile("https?://")
+CHOICES: dict[str, Any] = {"servers": ServerMode, "transport": Transport, "preset": Preset}
+PORTS = "clickhouse_native_port", "postgres_port", "clickhouse_http_port"
 READERS: dict[str, Reader] = {
+    **{
+        name: (get_args(of).__contains__, f"is unknown; use one of {', '.join(get_args(of))}", str)
+        for name, of in CHOICES.items()
+    },
+    **dict.fromkeys(PORTS, (_is_port, "is not a port; give a number from 1 to 65535", int)),
     **dict.fromkeys(("fresh", "reuse"), FLAG),
-    **dict.fromkeys(("clickhouse_native_port", "postgres_port", "clickhouse_http_port"), PORT),
     **dict.fromkeys(("postgres_extensions", "exchange_dir", "shared_dir"), DIRECTORY),
     **dict.fromkeys(("data", "state_dir"), (str, "", _path)),
-    "servers": _one_of(ServerMode),
-    "transport": _one_of(Transport),
-    "preset": _one_of(Preset),
     "scheduler": (SCHEDULER.fullmatch, "is not the address of a scheduler; give tcp://host:port", str),
     "bigquery_endpoint": (URL.match, "is not a URL; give http(s)://host:port", lambda text: text.rstrip("/")),
     "pgbench": (lambda text: shutil.which(_path(text)), "is not a program; give the path of an executable", _path),

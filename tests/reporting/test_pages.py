@@ -1,4 +1,4 @@
-"""Charts, findings and pages."""
+"""The pages of notebooks and their index, and what the committed run holds."""
 
 from __future__ import annotations
 
@@ -30,15 +30,7 @@ def markdown(text: str) -> Any:
     return nbformat.v4.new_markdown_cell(text)
 
 
-def entry(name: str, link: str, title: str = "A page", question: str = "?", problem: str = "") -> pages.Entry:
-    return pages.Entry(name, title, question, link, problem)
-
-
-def links_of(page: Path) -> dict[str, str]:
-    """Where a page says to lead, by `prev`, `next` and the empty name of the index; its head and foot say the same."""
-    head, foot = re.findall(r'<nav [^>]*class="pages"[^>]*>(.*?)</nav>', page.read_text("utf8"), re.DOTALL)
-    assert head == foot
-    return dict(re.findall(r'<a (?:rel="(\w+)" )?href="([^"]+)"', head))
+ENTRY = {"title": "A page", "question": "Is <a> fast?", "link": "x.html"}
 
 
 def test_the_tables_of_tagged_cells_make_the_blocks_of_the_front_page(tmp_path: Path) -> None:
@@ -46,65 +38,35 @@ def test_the_tables_of_tagged_cells_make_the_blocks_of_the_front_page(tmp_path: 
     cell.outputs = [nbformat.v4.new_output("display_data", {"text/markdown": "| 1 |", "text/html": "<td>1</td>"})]
     nbformat.write(nbformat.v4.new_notebook(cells=[markdown("# x"), cell]), tmp_path / "x.ipynb")
     assert pages.readme_blocks(tmp_path / "x.ipynb") == {"answer": "| 1 |"}
-    assert pages.shown_by(tmp_path / "x.ipynb", "readme-answer", "text/html") == "<td>1</td>"
-    assert pages.shown_by(tmp_path / "gone.ipynb", "readme-answer", "text/html") == ""
+    assert pages.shown_by(tmp_path / "x.ipynb", "text/html") == {"readme-answer": "<td>1</td>"}
 
 
-def test_anchors_are_unique_and_the_contents_lead_to_each_heading(tmp_path: Path) -> None:
-    text = '# Title\n## Results, `a` & "b"\n### Run\n## [Run](https://example.org)\n### Run-2\n#### Detail\n## Run'
-    cells = markdown(text), markdown("## Run")
-    page = page_of(tmp_path / "x.html", *cells)
+def test_the_contents_lead_to_each_heading_of_two_levels(tmp_path: Path) -> None:
+    text = '# Title\n## Results, `a` & "b"\n### Run\n## [Notes](https://example.org)\n#### Detail\n## Last'
+    page = page_of(tmp_path / "x.html", markdown(text), markdown("## Another"))
     ids = re.findall(r'<h\d id="([^"]+)"', page)
-    assert len(set(ids)) == len(ids) == 8
     (contents,) = re.findall(r'<nav class="contents">.*?</nav>', page, re.DOTALL)
-    assert re.findall(r'href="#([^"]+)"', contents) == ids[1:5] + ids[6:]
+    assert re.findall(r'href="#([^"]+)"', contents) == ids[1:4] + ids[5:]
     assert "example.org" not in contents
-    assert [one for one in ids if one.startswith("Run")] == ["Run", "Run-2", "Run-2-2", "Run-3", "Run-4"]
-    assert set(re.findall(r'class="anchor-link" href="#([^"]+)"', page)) == set(ids)
-    assert page_of(tmp_path / "again.html", *cells) == page
 
 
-def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> None:
-    for name in ("01_a", "02_b", "03_c", "failed/02_b", "failed/03_c", "99_gone"):
-        page_of(tmp_path / f"{name}.html", markdown(f"# {name}"))
-    assert links_of(tmp_path / "01_a.html") == {}
-    entries = [
-        entry("01_a", "01_a.html"), entry("02_b", "failed/02_b.html", r"A \\1 <b>: c", "Is <a> fast?", "too & slow"),
-        entry("03_c", "03_c.html"),
-    ]  # fmt: skip
-    pages.write_index(tmp_path, entries, {"runs": {}}, "", {})
-    assert links_of(tmp_path / "01_a.html") == {"": "index.html", "next": "failed/02_b.html"}
-    assert r">A \\1 &lt;b&gt; →</a>" in (tmp_path / "01_a.html").read_text("utf8")
-    assert "<p>Is &lt;a&gt; fast?</p>" in (tmp_path / "index.html").read_text("utf8")
-    assert "too &amp; slow" in (tmp_path / "index.html").read_text("utf8")
-    failed = {"": "../index.html", "prev": "../01_a.html", "next": "../03_c.html"}
-    assert links_of(tmp_path / "failed" / "02_b.html") == failed
-    assert links_of(tmp_path / "03_c.html") == {"": "index.html", "prev": "failed/02_b.html"}
-    assert links_of(tmp_path / "99_gone.html") == {"": "index.html"}
-
-    # It runs well now: its page takes another place, and all follow, those of earlier runs too.
-    (tmp_path / "failed" / "02_b.html").unlink()
-    page_of(tmp_path / "02_b.html", markdown("# 02_b"))
-    pages.write_index(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
-    every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
-    assert len(every) == 6
-    for page in every:
-        for link in re.findall(r'href="([^"#]+)"', page.read_text("utf8")):
-            assert (page.parent / link).is_file(), (page, link)
-
-
-def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path: Path) -> None:
+def test_pages_and_index_need_no_network_fit_small_and_dark_screens_and_lead_to_each_other(tmp_path: Path) -> None:
     table: Any = tables.show(pl.DataFrame({"name": [str(n) for n in range(SORTABLE_ROWS + 1)]}))
     output = nbformat.v4.new_output("display_data", {"text/html": table._repr_html_()})
     cell = nbformat.v4.new_code_cell("table", outputs=[output])
-    page_of(tmp_path / "x.html", markdown("# x\n## y"), cell)
-    pages.write_index(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
-    for name in ("x.html", "index.html"):
+    for name in ("x", "failed/x"):
+        page_of(tmp_path / f"{name}.html", markdown("# x\n## y"), cell)
+    failed = {"title": r"A \\1 <b>: c", "question": "?", "link": "failed/x.html", "problem": "too & slow"}
+    pages.write_index(tmp_path, [ENTRY, failed], {"runs": {}}, "", {})
+    for name in ("x.html", "failed/x.html", "index.html"):
         page = (tmp_path / name).read_text("utf8")
-        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"([^\"]*)", page)
-        assert "assets/pages.css" in loaded
-        assert {(tmp_path / one).is_file() for one in loaded} == {True}
+        linked = re.findall(r"<(?:script|link|img|iframe|a) [^>]*(?:src|href)=\"([^\"#]+)\"", page)
+        assert "assets/pages.css" in [one.removeprefix("../") for one in linked]
+        assert {((tmp_path / name).parent / one).is_file() for one in linked} == {True}
         assert page.count('name="viewport"') == 1
+        assert page.count("<style>") == (name == "index.html"), "tables of pages are styled by their stylesheet"
+    for shown in (r">A \\1 &lt;b&gt;: c</a>", "<p>Is &lt;a&gt; fast?</p>", "too &amp; slow"):
+        assert shown in page
     styles = (tmp_path / "assets" / "pages.css").read_text("utf8")
     assert "@media screen and (prefers-color-scheme: dark)" in styles
     assert not re.findall(r"@import|url\(", styles)
@@ -122,8 +84,7 @@ def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -
         assert second.startswith("data:image/svg+xml;base64,")
         assert re.findall('<img alt="([^"]*)"', page) == ["All", "One &lt;b&gt;"]
         assert f'href="{up}assets/pages.css"' in page
-    assert not (tmp_path / "failed" / "assets").exists()
-    pages.link_figures(tmp_path / "x.ipynb")
+    pages.tidy(tmp_path / "x.ipynb")
     linked, embedded = nbformat.read(tmp_path / "x.ipynb", 4).cells[1].outputs
     assert linked.data == {"text/markdown": "![All](../figures/a.svg)"}
     assert "image/svg+xml" in embedded.data

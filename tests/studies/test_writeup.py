@@ -23,35 +23,30 @@ LONGEST = 150
 """The lines that a front page may have."""
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 
-names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
-
 
 def anchors(text: str) -> set[str]:
     """What a link into a page can name: its headings, as GitHub writes them, and names that stand there."""
     kept = string.ascii_lowercase + string.digits + "-_ "
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     named = re.findall(r'^<a id="([^"]+)"></a>$', text, re.MULTILINE)
     return {"".join(one for one in heading.lower() if one in kept).replace(" ", "-") for heading in headings} | {*named}
 
 
-def texts(page: Path) -> list[str]:
-    """What is written on a page; of a notebook the Markdown."""
-    if page.suffix != ".ipynb":
-        return [page.read_text("utf8")]
-    return [cell.source for cell in nbformat.read(page, 4).cells if cell.cell_type == "markdown"]
+def text_of(page: Path) -> str:
+    """The text of a page, without its code; of a notebook the Markdown."""
+    text = page.read_text("utf8")
+    if page.suffix == ".ipynb":
+        text = "\n".join(one.source for one in nbformat.reads(text, 4).cells if one.cell_type == "markdown")
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@names
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_what_a_page_leads_to_is_there(page: Path) -> None:
-    text = "\n".join(texts(page))
-    for link in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
-        if "://" in link:
-            continue
+    for link in (one for one in LINK.findall(text_of(page)) if "://" not in one):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         assert target.exists(), link
-        if anchor:
-            assert anchor in anchors("\n".join(texts(target))), link
+        assert not anchor or anchor in anchors(text_of(target)), link
 
 
 def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
@@ -65,7 +60,9 @@ def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
 def test_a_notebook_begins_with_its_question_and_answer_and_ends_with_what_would_change_it(study: Study) -> None:
     cells = nbformat.read(NOTEBOOKS / f"{study.notebook}.ipynb", 4).cells
     title, question, *_ = filter(None, cells[0].source.splitlines())
-    assert title.startswith("# ")
+    headings = re.findall(r"^#+ .*", text_of(NOTEBOOKS / f"{study.notebook}.ipynb"), re.MULTILINE)
+    assert title == headings[0]
+    assert len({*headings}) == len(headings), "anchors are unique"
     assert question == f"**Question.** {study.question}"
     if study in EXPORTED:
         assert any("answer" in cell.metadata.get("tags", []) for cell in cells)

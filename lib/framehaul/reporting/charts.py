@@ -7,7 +7,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -33,25 +32,14 @@ PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
     "#332288", "#44AA99", "#661100",
 )  # fmt: skip
-FAMILY_COLORS = {
-    "copy_binary": "#0072B2",
-    "copy_text": "#56B4E9",
-    "pg_parquet": "#009E73",
-    "prepared_fetch": "#CC79A7",
-    "row_fetch": "#D55E00",
-    "convenience": "#999999",
-    "insert_rows": "#D55E00",
-    "insert_text": "#56B4E9",
-    "native_columnar": "#E69F00",
-    "http_parquet": "#009E73",
-    "http_csv": "#0072B2",
-    "arrow": "#882255",
-    "http_native": "#CC79A7",
-    "engine": "#117733",
-    "framehaul": "#332288",
-    "server": "#dddddd",
-}
+_OF_FAMILIES = """
+#0072B2 #56B4E9 #009E73 #CC79A7 #D55E00 #999999 #D55E00 #56B4E9
+#E69F00 #009E73 #0072B2 #882255 #CC79A7 #117733 #332288 #dddddd
+"""
+FAMILY_COLORS = dict(zip(FAMILIES, _OF_FAMILIES.split(), strict=True))
+"""The colors of families in the order of techniques/names.tsv; families of different databases share some."""
 INK, FAINT = "#222222", "#767676"
+DARK = 1.1  # a color is dark if its red, green and blue add up to less
 VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
 DASHES = ("-", "--", ":", "-.")
 NAME_INKS = {"published": "#6a6a6a", "everyday": "#8a3ab9"}
@@ -69,7 +57,6 @@ STYLE: dict[Any, Any] = {
     "ytick.minor.pad": 5,
     "svg.fonttype": "none",  # text stays text: searchable, and small
 }
-
 
 CLIP = re.compile(r"\bp[0-9a-f]{10}\b")
 """The id of a clip path, a hash of all digits of its place: layout does not always round the last one alike."""
@@ -90,14 +77,13 @@ def svg(figure: Figure) -> str:
 def shown(figure: Figure, name: str) -> SVG:
     """Save a figure as `OUT/figures/<name>.svg` and show it.
 
-    Its text alternative is its title, or the titles of its panels, or of its legend.
+    Its text alternative is the titles of its panels, or of its legend.
     """
     text, path = svg(figure), load_settings().out / "figures" / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf8")
     titles = "; ".join(filter(None, (axes.get_title("left") for axes in figure.axes)))
-    legends = " ".join(legend.get_title().get_text() for legend in figure.legends)
-    described = " ".join((figure.get_suptitle() or titles or legends).split())
+    described = " ".join((titles or " ".join(legend.get_title().get_text() for legend in figure.legends)).split())
     return SVG(text, metadata={"alt": described or name.replace("_", " "), "figure": path.name})
 
 
@@ -118,10 +104,8 @@ def amount(value: float) -> str:
     return f"{value:g}"
 
 
-SHORT = 5
-"""The ratio of the ends of a logarithmic axis below which all its ticks have numbers."""
-LONG = 1e5
-"""The ratio from which only powers of ten have numbers: others would overlap."""
+SHORT, LONG = 5, 1e5
+"""Ratios of the ends of a logarithmic axis: below the first all ticks have numbers, from the second powers of ten."""
 
 
 def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic: bool = False) -> None:
@@ -146,10 +130,9 @@ def _bar(axes: Axes, at: float, row: Row, column: str, color: str, height: float
     """Draw the median in a column as a bar, with whiskers from `min_` to `max_`, or write why there is no median."""
     median = row[column]
     if median is None:
-        reason = row.get("reason") or ""
-        reason = reason if len(reason) <= REASON_CHARACTERS else f"{reason[: REASON_CHARACTERS - 1]}…"
-        text = "skipped (the table says why)" if row["status"] == "skipped" else f"FAILED: {reason}"
-        note(axes, 0, at, text, FAINT if row["status"] == "skipped" else "#B00020", 8)
+        skipped = row["status"] == "skipped"
+        text = "skipped (the table says why)" if skipped else f"FAILED: {row.get('reason') or '':.32}"
+        note(axes, 0, at, text, FAINT if skipped else "#B00020", 8)
         return
     low, high = row.get(f"min_{column}", median), row.get(f"max_{column}", median)
     axes.barh(at, median, color=color, edgecolor="white", height=height)
@@ -158,9 +141,6 @@ def _bar(axes: Axes, at: float, row: Row, column: str, color: str, height: float
         axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
     text = heading_and_form(column)[1](median)
     note(axes, max(median, high), at, f"{text} ±" if row.get("unstable") else text, INK, 8)
-
-
-REASON_CHARACTERS = 32
 
 
 def note(axes: Axes, x: float, y: float, text: str, color: str, size: float | None = None) -> None:
@@ -289,12 +269,10 @@ def points(
     return _chart(name, parts, draw, color.replace("_", " "), colors, columns=len(parts), height=5)
 
 
+type Draw = Callable[[Axes, pl.DataFrame], None]
+type Explain = Callable[[Figure], None]
 type Parts = Sequence[tuple[str, pl.DataFrame]]
 """The title and the rows of each panel."""
-type Draw = Callable[[Axes, pl.DataFrame], None]
-"""A function that draws the rows of a panel."""
-type Explain = Callable[[Figure], None]
-"""A function that adds a legend."""
 
 
 def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:
@@ -307,8 +285,18 @@ def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:
 
 
 def _chart(name: str, parts: Parts, draw: Draw, about: str, colors: Mapping[Any, str], **layout: Any) -> SVG | None:
-    """Draw the panels with a legend, and save the figure as `name`; without panels, nothing is drawn."""
-    explain = partial(_legend, about=about, colors=colors)
+    """Draw the panels, explain the colors if there are several, and save the figure as `name`, unless it is empty."""
+
+    def explain(figure: Figure) -> None:
+        if len(colors) <= 1:
+            figure.supxlabel(about, x=0.01, ha="left", fontsize=8)
+            return
+        names = {str({**FAMILIES, **DATABASES}.get(value, value)): ink for value, ink in colors.items()}
+        columns = max(1, 150 // (6 + max(map(len, names))))  # a line of a legend has 150 characters
+        handles = [Patch(color=ink, label=name) for name, ink in names.items()]
+        how: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "alignment": "left"}
+        figure.legend(handles=handles, ncols=columns, fontsize=8, title=about, **how)
+
     return shown(_figure(parts, draw, explain, **layout, titles=9), name) if parts else None
 
 
@@ -335,22 +323,6 @@ def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
     if fixed := {"family": FAMILY_COLORS, "verdict": VERDICT_COLORS}.get(column):
         return {value: ink for value, ink in fixed.items() if value in values}
     return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
-
-
-def _legend(figure: Figure, about: str, colors: Mapping[Any, str]) -> None:
-    """Write below the panels what is drawn, and explain the colors if there are several."""
-    if len(colors) > 1:
-        names = {str({**FAMILIES, **DATABASES}.get(value, value)): ink for value, ink in colors.items()}
-        columns = max(1, int(LEGEND_CHARACTERS / (6 + max(map(len, names)))))
-        handles = [Patch(color=ink, label=name) for name, ink in names.items()]
-        how: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "alignment": "left"}
-        figure.legend(handles=handles, ncols=columns, fontsize=8, title=about, **how)
-    else:
-        figure.supxlabel(about, x=0.01, ha="left", fontsize=8)
-
-
-LEGEND_CHARACTERS = 150
-"""The characters in a line of a legend."""
 
 
 def published_against_measured(summary: pl.DataFrame) -> Figure:
@@ -433,10 +405,8 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
     def explain(figure: Figure) -> None:
         figure.set_figwidth(6.4)
         figure.patch.set_alpha(0)
-        handles = [
-            Line2D([], [], linestyle="", marker=mark, color=color, label=name, markersize=7)
-            for kind, (name, color, mark) in GLANCE.items() if kind in set(rows["kind"])
-        ]  # fmt: skip
+        kinds = [GLANCE[kind] for kind in GLANCE if kind in set(rows["kind"])]
+        handles = [Line2D([], [], ls="", marker=mark, c=color, label=name, ms=7) for name, color, mark in kinds]
         figure.legend(
             handles=handles, loc="outside upper right", ncols=2, frameon=False, labelcolor=GLANCE_INK,
             handletextpad=0.2, columnspacing=1.2,
@@ -466,10 +436,6 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
             (row["median_rows_per_s"], at + (-0.19 if above else 0.2)), va="bottom" if above else "top",
             ha=sides.get(kind, "center"), fontsize=9, color=GLANCE_INK if above else GLANCE[kind][1],
         )  # fmt: skip
-
-
-DARK = 1.1
-"""A color is dark if its red, green and blue add up to less."""
 
 
 class Outcome(NamedTuple):
@@ -543,8 +509,7 @@ def outcomes(
 
     lines = [len(order) if turned else part["label"].n_unique() for _, part in parts]
     words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
-    height = 1.2 + 0.17 * sum(lines)
-    height = height + 0.4 * len(parts) + 2 * words if panel else height + words
+    height = 1.2 + 0.17 * sum(lines) + (0.4 * len(parts) + 2 * words if panel else words)
     return shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
 
 

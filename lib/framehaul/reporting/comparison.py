@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from typing import Literal, get_args
 
+import polars as pl
+
 from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
-from framehaul.reporting.tables import Row, machines_text, markdown_table, thousands
+from framehaul.reporting import tables
 from framehaul.techniques.registry import DATABASES
 
 Format = Literal["markdown", "csv"]
-HEADER = ("verdict", "study", "direction", "technique", "rows", "A rows/s", "B rows/s", "B/A (interval)", "why")
-NUMERIC = [name in ("rows", "A rows/s", "B rows/s", "B/A (interval)") for name in HEADER]
+TITLES = {"a_rows_per_s": "A rows/s", "b_rows_per_s": "B rows/s", "ratio": "B/A (interval)"}
 
 
 def render(comparison: Comparison, form: Format = "markdown") -> str:
@@ -20,45 +22,31 @@ def render(comparison: Comparison, form: Format = "markdown") -> str:
         return comparison.rows.write_csv()
     head = [f"- {name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))]
     head += [f"- WARNING: {text}" for text in comparison.warnings]
-    if comparison.changes:
-        head.append(f"- changed: {', '.join(comparison.changes)}")
-    table = markdown_table(HEADER, map(_cells, comparison.rows.to_dicts()), NUMERIC)
-    return "\n".join([*head, "", table, "", *(f"- {line}" for line in _totals(comparison))])
-
-
-def _cells(row: Row) -> list[str]:
-    direction, why = f"{DATABASES[row['database']]} {row['direction']}", row["why"] or ""
-    names = [row["verdict"], row["notebook"][:2], direction, row["technique"], f"{row['rows']:,}"]
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}x"
-    if row["ratio_low"] is not None:
-        ratio += f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
-    return [*names, _speed(row, ""), _speed(row, "_b"), ratio, textwrap.shorten(why, 100, placeholder=" ...")]
-
-
-def _speed(row: Row, run: str) -> str:
-    median, slowest, fastest = (row[f"{name}_rows_per_s{run}"] for name in ("median", "min", "max"))
-    return "" if median is None else f"{thousands(median)} ({thousands(slowest)} to {thousands(fastest)})"
-
-
-def _totals(comparison: Comparison) -> list[str]:
-    """Return the numbers of verdicts, and the rule behind them."""
+    head += [f"- changed: {', '.join(comparison.changes)}"] if comparison.changes else []
+    speeds = {
+        f"{run}_rows_per_s{end}": f"{name}_rows_per_s{suffix}"
+        for run, suffix in (("a", ""), ("b", "_b"))
+        for name, end in (("median", ""), ("min", "_low"), ("max", "_high"))
+    }
+    direction = pl.format("{} {}", pl.col("database").replace_strict(DATABASES), "direction")
+    why = pl.col("why").map_elements(partial(textwrap.shorten, width=100, placeholder=" ..."), pl.String)
+    table = comparison.rows.with_columns(study=pl.col("notebook").str.head(2), direction=direction, why=why, **speeds)
+    table = table.select("verdict", "study", "direction", "technique", "rows", *speeds, "^ratio.*$", "why")
     counts = ", ".join(f"{comparison.count(verdict)} {verdict}" for verdict in get_args(Verdict))
-    lines = [f"{len(comparison.rows)} in all: {counts}"]
+    foot = [f"- {len(comparison.rows)} in all: {counts}"]
     if comparison.drift is not None:
-        lines.append(f"median ratio of all: {comparison.drift:.2f}x; far from 1 the machine itself has changed")
-    if comparison.compared:
-        lines.append(
-            "slower: every pass of B is below every pass of A, by more than passes scatter. Of twenty comparisons of "
-            "equal runs, one marks anything. Intervals are of 95%"
-        )
-    else:
-        lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")
-    return lines
+        foot.append(f"- median ratio of all: {comparison.drift:.2f}x; far from 1 the machine itself has changed")
+    foot.append(
+        "- slower: every pass of B is below every pass of A, by more than passes scatter. Of twenty comparisons of "
+        "equal runs, one marks anything. Intervals are of 95%"
+        if comparison.compared
+        else f"- no speed could be compared: that takes {LEAST_PASSES} passes in both runs"
+    )
+    return "\n".join([*head, "", str(tables.show(table, titles=TITLES)), "", *foot])
 
 
 def _made(run: Run) -> str:
     """Return the date and the machine of a run."""
-    notebooks = {*run.passes["notebook"]} & {*run.metadata["runs"]}
-    runs = [run.metadata["runs"][name] for name in sorted(notebooks)]
+    runs = [run.metadata["runs"][name] for name in sorted({*run.passes["notebook"]} & {*run.metadata["runs"]})]
     started = max((one["started"] for one in runs), default="date not known")
-    return f"{started}, machine: {machines_text(run.metadata, runs) or 'unknown'}"
+    return f"{started}, machine: {tables.machines_text(run.metadata, runs) or 'unknown'}"

@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import polars as pl
+import polars.selectors as cs
 from IPython.display import Markdown
 
 from framehaul.bench import ratios, store
@@ -22,6 +23,7 @@ type Form = Callable[[Any], str]
 
 SORTABLE_ROWS = 20
 """The number of rows above which a table on a page can be sorted and searched."""
+NUMBER = ' class="number"'
 ENDS = ("low", "high", "rounds")
 """The suffixes of the columns with the range or interval of a number, and with its number of rounds."""
 
@@ -45,17 +47,17 @@ class Listing:
 
     def __str__(self) -> str:
         titles, _, texts, numeric = zip(*self.columns, strict=True)
-        return markdown_table(titles, zip(*texts, strict=True), numeric)
+        lines = [titles, ["---:" if number else "---" for number in numeric], *zip(*texts, strict=True)]
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
     def _repr_markdown_(self) -> str:
         return f"{self}\n\n{self.note}" if self.note else str(self)
 
     def _repr_html_(self) -> str:
         """Return HTML; the script of a page makes a table of class `sortable` sortable, by `data-order`."""
-        number = ' class="number"'
-        head = "".join(f"<th{number * one.numeric}>{html.escape(one.title)}</th>" for one in self.columns)
-        cells = [map(_cell, one.values, one.texts, repeat(one.numeric)) for one in self.columns]
-        body = (f'<tr class="{status}">{"".join(row)}</tr>' for status, *row in zip(self.statuses, *cells, strict=True))
+        head = "".join(f"<th{NUMBER * one.numeric}>{html.escape(one.title)}</th>" for one in self.columns)
+        rows = zip(*(map(_cell, one.values, one.texts, repeat(one.numeric)) for one in self.columns), strict=True)
+        body = (f'<tr class="{status}">{"".join(row)}</tr>' for status, row in zip(self.statuses, rows, strict=True))
         sortable = " sortable" if len(self.statuses) > SORTABLE_ROWS else ""
         note = f"<p>{_inline(self.note)}</p>" if self.note else ""
         return (
@@ -66,7 +68,7 @@ class Listing:
 
 def _cell(value: object, text: str, numeric: bool) -> str:
     order = f' data-order="{float(value)!r}"' if numeric and isinstance(value, int | float) else ""
-    return f"<td{' class="number"' * numeric}{order}>{_inline(text)}</td>"
+    return f"<td{NUMBER * numeric}{order}>{_inline(text)}</td>"
 
 
 def _inline(text: str) -> str:
@@ -99,8 +101,9 @@ def show(
     """
     if frame.is_empty():
         return Markdown(empty)
-    names, speed, rows = frame.columns, "", frame.to_dicts()
-    hidden = {f"{name}_{end}" for name in names for end in ENDS}
+    names, speed = frame.columns, ""
+    frame = frame.with_columns(cs.list().list.eval(pl.element().cast(pl.String)).list.join("; "))
+    hidden, rows = {f"{name}_{end}" for name in names for end in ENDS}, frame.to_dicts()
     if "unstable" in names:
         speed = next((name for name in names if name.endswith("_per_s") or name == "tps"), "")
         hidden |= {"unstable"} if speed else set()
@@ -109,13 +112,25 @@ def show(
         hidden |= {"status", "reason"}
     columns, missing = list[Column](), [one if one in ("skipped", "failed") else None for one in statuses]
     for name in (one for one in names if one not in hidden):
-        heading, text = _column(name, frame.schema[name], speed)
-        texts, numeric = [*map(text, rows)], frame.schema[name].is_numeric()
-        if numeric:
+        kind = frame.schema[name]
+        heading, form = heading_and_form(name, kind)
+        texts = [cell_text(row, name, form, unstable=name == speed) for row in rows]
+        if kind.is_numeric():
             texts = [text if one is None else one for one, text in zip(missing, texts, strict=True)]
             missing = [one and "" for one in missing]  # only the first column of numbers has it
-        columns.append(Column((titles or {}).get(name, heading), frame[name].to_list(), texts, numeric))
+        columns.append(Column((titles or {}).get(name, heading), frame[name].to_list(), texts, kind.is_numeric()))
     return Listing(columns, statuses, caption)
+
+
+def cell_text(row: Row, name: str, form: Form, *, unstable: bool = False) -> str:
+    """Return a value of a row as text, with its range or interval; `unstable` marks it if the row is unstable."""
+    value, low, high, rounds = (row.get(field) for field in (name, *(f"{name}_{end}" for end in ENDS)))
+    if value is None:
+        return ""
+    if low is not None and high is not None:
+        ends = ratios.interval_text(low, high, rounds) if rounds else f"{form(low)} to {form(high)}"
+        return f"{form(value)} ({ends})"
+    return f"{form(value)} ±" if unstable and row["unstable"] else form(value)
 
 
 def caption(study: str = "") -> str:
@@ -123,16 +138,13 @@ def caption(study: str = "") -> str:
 
     Without a study it is the first run, for notebooks that read the results of other studies.
     """
-    metadata, notebook = _last_run(study)
-    run = metadata["runs"][notebook]
-    return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(store.made_by(metadata, run)['machine'])}"
+    run, made_by = _last_run(study)
+    return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(made_by['machine'])}"
 
 
 def versions(study: str = "") -> Markdown:
     """Show the machine, servers and libraries of the last run of a study, or of the first run."""
-    metadata, notebook = _last_run(study)
-    run = metadata["runs"][notebook]
-    made_by = store.made_by(metadata, run)
+    run, made_by = _last_run(study)
     servers = f", {run['servers']} servers" if "servers" in run else ""
     lines = [
         f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, commit {made_by['commit']}",
@@ -158,6 +170,13 @@ def versions(study: str = "") -> Markdown:
     return Markdown("\n".join(f"- {line}" for line in lines))
 
 
+def _last_run(study: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the metadata of the last run of a study, or of the first run, and with what it was made."""
+    metadata = store.read_metadata(load_settings().out / "results")
+    run = next(run for name, run in sorted(metadata["runs"].items()) if name.partition("_")[2] == study or not study)
+    return run, store.made_by(metadata, run)
+
+
 def machines_text(metadata: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> str:
     """Return the descriptions of the machines that made these runs, each once; empty without runs."""
     made = (store.made_by(metadata, run).get("machine", {}) for run in runs)
@@ -180,40 +199,10 @@ def size_text(run: Mapping[str, Any]) -> str:
     return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
 
 
-def _last_run(study: str) -> tuple[dict[str, Any], str]:
-    """Return the metadata of all runs, and the notebook of a study, or the first notebook."""
-    metadata = store.read_metadata(load_settings().out / "results")
-    return metadata, next(one for one in sorted(metadata["runs"]) if one.partition("_")[2] == study or not study)
-
-
-def _column(name: str, kind: pl.DataType, speed: str) -> tuple[str, Callable[[Row], str]]:
-    """Return the heading of a column and its text in a row; `speed` is the column whose unstable values are marked."""
-    otherwise = ("{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_numeric() else "{}").format
-    heading, form = heading_and_form(name, otherwise)
-    if isinstance(kind, pl.List):
-        form = _joined
-    elif kind == pl.Boolean:
-        form = {True: "yes", False: ""}.__getitem__
-
-    def text(row: Row) -> str:
-        value, low, high, rounds = (row.get(field) for field in (name, *(f"{name}_{end}" for end in ENDS)))
-        if value is None:
-            return ""
-        if low is not None and high is not None:
-            ends = ratios.interval_text(low, high, rounds) if rounds else f"{form(low)} to {form(high)}"
-            return f"{form(value)} ({ends})"
-        return f"{form(value)} ±" if name == speed and row["unstable"] else form(value)
-
-    return heading, text
-
-
-def _joined(values: Iterable[object]) -> str:
-    return "; ".join(map(str, values))
-
-
-def heading_and_form(name: str, otherwise: Form = "{:,.3g}".format) -> tuple[str, Form]:
-    """Return the heading of a column, and the function that formats its values: `otherwise` for unknown names."""
-    unit, form = "", otherwise
+def heading_and_form(name: str, kind: pl.DataType | type[pl.DataType] = pl.Float64) -> tuple[str, Form]:
+    """Return the heading of a column of a dtype, and the function that formats its values, which are never None."""
+    unit, otherwise = "", "{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_numeric() else "{}"
+    form: Form = {True: "yes", False: ""}.__getitem__ if kind == pl.Boolean else otherwise.format
     for pattern, unit_of, form_of in UNITS:
         if found := re.search(pattern, name):
             unit, form = unit_of, form_of
@@ -222,12 +211,6 @@ def heading_and_form(name: str, otherwise: Form = "{:,.3g}".format) -> tuple[str
             break
     words = f"{name} {unit}".replace("_", " ").split()
     return " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in words), form
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """Return a Markdown table whose numeric columns are aligned right."""
-    lines = [header, ["---:" if number else "---" for number in numeric], *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def thousands(value: float) -> str:
@@ -253,10 +236,7 @@ def megabytes(value: float) -> str:
 
 def ratio_text(row: Row) -> str:
     """Return a row's ratio with its range or interval, as `1.23x (1.10 to 1.31 in 3 rounds)`."""
-    if row["ratio"] is None:
-        return ""
-    ends = ratios.interval_text(row["ratio_low"], row["ratio_high"], row["ratio_rounds"])
-    return f"{row['ratio']:.2f}x ({ends})"
+    return cell_text(row, "ratio", "{:.2f}x".format)
 
 
 CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}

@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from framehaul.bench.study import RACE, ROUNDS, ROWS, SEED, TRIED, WARMUP, Parameter, Study
 from framehaul.errors import SettingsError
+from framehaul.settings import Preset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from framehaul.bench.compare import Run
-    from framehaul.settings import Preset
 
-with Path(__file__).with_name("studies.tsv").open(encoding="utf8") as _file:
-    LINES = {line["notebook"]: line for line in csv.DictReader(_file, delimiter="\t")}
+_TABLE = Path(__file__).with_name("studies.tsv").read_text(encoding="utf8").splitlines()
+LINES = {line["notebook"]: line for line in csv.DictReader(_TABLE, delimiter="\t")}
 """The studies in the order of their notebooks' numbers, with the fields of `Study` that are text or numbers."""
 _STUDIES: dict[str, Study] = {}
 
 
 def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
     """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
-    line = LINES[notebook]
-    smoke, quick, reference, *raced = map(int, line["seconds"].split())
-    _STUDIES[notebook] = Study(
-        notebook, line["question"], parameters, line["rows"], line["subject"],
-        seconds=(smoke, quick, reference), raced_seconds=next(iter(raced), None),
-        holds=tuple(line["holds"].split()), **further,
-    )  # fmt: skip
+    fields: dict[str, Any] = LINES[notebook] | further | {"holds": tuple(LINES[notebook]["holds"].split())}
+    smoke, quick, reference, *raced = map(int, fields["seconds"].split())
+    fields |= {"seconds": (smoke, quick, reference), "raced_seconds": next(iter(raced), None), "parameters": parameters}
+    _STUDIES[notebook] = Study(**fields)
     return _STUDIES[notebook]
 
 
-EXPLORER = _study(
-    "00_explorer", Parameter("run", "", "a run, as the path of a directory"), only_reads=True, on_demand=True
-)
-
-PROFILE = Parameter(
-    "profile", 0, "1: store the ProfileEvents that ClickHouse counts during every pass", smoke=1, reference=1
-)
+RUN = Parameter("run", "", "a run, as the path of a directory")
+EXPLORER = _study("00_explorer", RUN, only_reads=True, on_demand=True)
+PROFILE = Parameter("profile", 0, "1: store ClickHouse's ProfileEvents of every pass", smoke=1, reference=1)
 TABLE = Parameter(
     "table", "standard",
     "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
@@ -56,39 +48,31 @@ TRANSFERS = (
 )
 
 SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
-SCALING = _study(
-    "06_scaling", ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED
-)
+OF_SCALING = ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED
+SCALING = _study("06_scaling", *OF_SCALING)
 ABLATIONS = _study("07_ablations", only_reads=True)
-
-FIDELITY = _study("08_fidelity", TRIED, patience="framehaul.studies.fidelity.trial:patience", untimed=True)
+FIDELITY = _study("08_fidelity", TRIED, untimed=True)
 HOLD = Parameter("hold", 3, "seconds of load at the end of the faults study", least=1, smoke=1, reference=20)
-FAULTS_STUDY = _study("09_faults", TRIED, HOLD, patience="framehaul.studies.faults.trial:patience", untimed=True)
+FAULTS_STUDY = _study("09_faults", TRIED, HOLD, untimed=True)
 
 LOAD = (
     Parameter("connections", 4, "concurrent connections", least=1, smoke=2),
     Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
     Parameter("warmup_duration", 0.02, "seconds of warm-up before them", smoke=0.01, reference=0.05),
 )
-POSTGRES_DRIVERS = _study(
-    "10_postgres_drivers", ROUNDS.at(1, reference=3), SEED, *LOAD,
-    patience="framehaul.studies.drivers.study:patience",
-)  # fmt: skip
+POSTGRES_DRIVERS = _study("10_postgres_drivers", ROUNDS.at(1, reference=3), SEED, *LOAD)
 CONCURRENCY = Parameter(
     "concurrency", [1, 4], "numbers of concurrent queries; all but the published table use only the first", least=1,
     smoke=[1, 2], reference=[1, 4],
 )  # fmt: skip
-CLICKHOUSE_CLIENTS = _study(
-    # No warm-up: the check of values before each pass has fetched the rows already.
-    "11_clickhouse_clients", ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED,
-    CONCURRENCY,
-)  # fmt: skip
+# No warm-up: the check of values before each pass has fetched the rows already.
+OF_CLIENTS = ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED, CONCURRENCY
+CLICKHOUSE_CLIENTS = _study("11_clickhouse_clients", *OF_CLIENTS)
 
+OF_FILES = ROUNDS.at(2, reference=3), WARMUP, SEED
 PARALLEL = Parameter("parallel", 4, "concurrent files, connections or loads on the way to a warehouse", least=1)
-WAREHOUSE = _study(
-    "12_warehouse", ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL
-)
-PARQUET = _study("13_parquet", ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED)
+WAREHOUSE = _study("12_warehouse", ROWS.at(20_000, reference=200_000), *OF_FILES, PARALLEL)
+PARQUET = _study("13_parquet", ROWS.at(30_000, reference=300_000), *OF_FILES)
 JSON_PARQUET = _study("14_json_parquet", ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED)
 
 WORKLOAD = Parameter(
@@ -99,36 +83,23 @@ SERVICES = Parameter(
     "services", "default small_buffers limited_iops", "names of embedded configurations to run under pgbench, in "
     "addition to your services; empty: all", smoke="default limited_iops", reference="",
 )  # fmt: skip
-PGBENCH = _study(
-    "15_pgbench", WORKLOAD, ROUNDS.at(1), SEED, SERVICES, patience="framehaul.studies.pgbench.study:patience"
-)
-
+PGBENCH = _study("15_pgbench", WORKLOAD, ROUNDS.at(1), SEED, SERVICES)
 NOISE = _study("16_noise", ROWS.at(25_000, reference=300_000), ROUNDS, WARMUP, SEED)
-
 MEGABYTES = Parameter("megabytes", 2.0, "of table shapes: size of the largest frame", smoke=0.05, reference=5.0)
 POINTS = Parameter(
     "points", "few", "of table shapes: the number of tables and of sizes: least, few, or sizes for all tables and "
     "powers of ten", choices=("least", "few", "sizes"), smoke="least", reference="sizes",
 )  # fmt: skip
-TABLE_SHAPES = _study(
-    "17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED,
-    measured="framehaul.studies.table_shapes.passes:placed",
-)  # fmt: skip
-
+TABLE_SHAPES = _study("17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED)
 EVERYDAY_API = _study("18_everyday_api", ROWS.at(60_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
 
-TARGETS = Parameter(
-    "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300], reference=[10_000, 1_000_000]
-)
-INCOMING = Parameter(
-    "incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
-    least=1, smoke=[30], reference=[1, 1_000, 100_000],
+INTO = (
+    Parameter("targets", [20_000], "of upserts: rows of the table", 1, smoke=[300], reference=[10_000, 1_000_000]),
+    Parameter("incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
+              least=1, smoke=[30], reference=[1, 1_000, 100_000]),
+    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50]),
 )  # fmt: skip
-SHARES = Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50])
-UPSERT_STUDY = _study(
-    "19_upsert", TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(1, reference=3), WARMUP, SEED,
-    measured="framehaul.studies.upsert.study:placed", patience="framehaul.studies.upsert.study:patience",
-)  # fmt: skip
+UPSERT_STUDY = _study("19_upsert", *INTO, TRIED.at("all"), ROUNDS.at(1, reference=3), WARMUP, SEED)
 
 OWN_DATA = _study(
     "20_own_data",
@@ -142,35 +113,25 @@ OWN_DATA = _study(
     ROUNDS.at(5), WARMUP, SEED, RACE, on_demand=True,
 )  # fmt: skip
 
-WORKERS = Parameter(
-    "workers", [1, 2], "workers to compare, with the most partitions", least=1, smoke=[2], reference=[1, 2, 4]
-)
-PARTITIONS = Parameter(
-    "partitions", [4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
+WORKERS = (
+    Parameter("workers", [1, 2], "workers to compare, with the most partitions", 1, smoke=[2], reference=[1, 2, 4]),
+    Parameter("partitions", [4], "partitions to compare, with the most workers", 1, smoke=[2], reference=[2, 4, 8]),
 )
 SCALE_OUT = _study(
-    "21_scale_out", ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS
+    "21_scale_out", ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, *WORKERS
 )
-
-NETWORK = _study(
-    "23_network", ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED,
-    measured="framehaul.studies.network:placed",
-)  # fmt: skip
-
+NETWORK = _study("23_network", ROWS.at(8_000, reference=30_000), ROUNDS, WARMUP, SEED)
 SIZES = Parameter(
-    "sizes", [1_000], "numbers of rows that whole scripts move", least=1, smoke=[300],
-    reference=[1_000, 100_000, 1_000_000],
-)  # fmt: skip
+    "sizes", [1_000], "rows that whole scripts move", least=1, smoke=[300], reference=[1_000, 100_000, 1_000_000]
+)
 SCRIPTS_STUDY = _study("24_scripts", SIZES, ROUNDS.at(2, reference=3), WARMUP.at(0, reference=1), SEED)
 
 TABLES_IN_USE = _study(
     "25_tables_in_use",
-    Parameter("appended", [10_000], "numbers of rows that are appended to tables with rows", least=1, smoke=[300],
-              reference=[10_000, 100_000]),
+    Parameter("appended", [10_000], "numbers of rows to append", 1, smoke=[300], reference=[10_000, 100_000]),
     Parameter("times", [0, 10], "rows of a table before an append, as multiples of its rows", reference=[0, 10, 50]),
     Parameter("layouts", "nine_columns", "tables to append to; empty: all", reference=""),
-    Parameter("busy_rows", 20_000, "rows of an append while others use the table", least=1, smoke=300,
-              reference=100_000),
+    Parameter("busy_rows", 20_000, "rows of an append while others use the table", 1, smoke=300, reference=100_000),
     ROUNDS.at(2, reference=3), SEED,
 )  # fmt: skip
 
@@ -188,10 +149,9 @@ def chosen(numbers: str) -> list[Study]:
     """
     known = {key: study for study in studies() for key in (study.number, study.name)}
     wanted = numbers.replace(",", " ").split()
-    for one in wanted:
-        if one not in known:
-            every = ", ".join(f"{study.number} {study.name}" for study in studies())
-            raise SettingsError(f"NOTEBOOKS: there is no notebook {one!r}; choose from {every}")
+    if unknown := [one for one in wanted if one not in known]:
+        every = ", ".join(f"{study.number} {study.name}" for study in studies())
+        raise SettingsError(f"NOTEBOOKS: there is no notebook {unknown[0]!r}; choose from {every}")
     named = [known[one].notebook for one in wanted]
     selected = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
     # A summary comes as soon as its first studies have ended, and again at the end.
@@ -208,10 +168,7 @@ def parameters() -> dict[str, list[Parameter]]:
 
 
 def values(of: Study, preset: Preset, given: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the values of a study's parameters: as given, else those of the preset.
-
-    Raises SettingsError for an invalid value.
-    """
+    """Return the values of a study's parameters, as given or of the preset; raise SettingsError for an invalid one."""
     return {
         one.name: one.of(preset) if (text := given.get(one.name)) is None else one.value(text) for one in of.parameters
     }
