@@ -15,8 +15,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from framehaul.codecs import compiled
 from framehaul.codecs import native_blocks as codec
-from framehaul.codecs.compiled import SHORT_RUN, sort_runs
+from framehaul.codecs.compiled import SHORT_RUN
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator, schema
@@ -165,7 +166,8 @@ def test_runs_are_sorted_as_numpy_does(count: int, bits: int, low: int) -> None:
     keys = (random_bits & np.uint64((1 << bits) - 1)) << np.uint64(low)
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[0] = True
-    sort_runs(keys, rows, starts)
+    compiled.start_numba()
+    compiled.sort_runs(keys, rows, starts)
     assert (rows == np.argsort(keys, kind="stable")).all()
     assert (starts[1:] == (np.diff(keys[rows]) != 0)).all()
 

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from framehaul.codecs.compiled import SLACK, start_numba, views_of
 from framehaul.codecs.native_blocks import varint as number
 from framehaul.codecs.native_blocks import with_length as text
 from framehaul.codecs.native_format import read_native
-from framehaul.data.frames import validated
+from framehaul.data.frames import NotTextError, validated
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import SLACK, NotTextError, views_of
 from tests.codecs.damaged_streams import DECODERS, NOT_TEXT, NUMBERS, decoded_elsewhere
 from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, row
 from tests.codecs.test_native_blocks import blocks
@@ -50,6 +50,7 @@ def test_views_know_utf8_as_python_does(before: bytes) -> None:
     values = [before + sequence for sequence in SEQUENCES]
     lengths = np.array([len(value) for value in values], np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
+    start_numba()
     _, invalid = views_of(np.frombuffer(b"".join(values) + SLACK, np.uint8), starts, lengths)
     assert invalid.tolist() == [at for at, value in enumerate(values) if not is_text(value)]
 

@@ -17,15 +17,14 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.codecs import native_blocks
-from framehaul.codecs.compiled import arrow_array
+from framehaul.codecs.compiled import arrow_array, numba_waits
 from framehaul.codecs.native_blocks import nulls_of, one_piece, uuid_halves
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import LONG_NUMBERS, NESTED, Column, ColumnType, Table
-from framehaul.data.text import numba_waits
 
 if TYPE_CHECKING:
-    from framehaul.data.text import Int64s, Keys
+    from framehaul.codecs.compiled import Int64s, Keys
 
 NEGATIVE = 0x4000
 """The sign of a numeric."""

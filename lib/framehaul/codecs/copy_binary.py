@@ -13,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from framehaul.codecs import compiled
+from framehaul.codecs.compiled import MOST_BYTES, SLACK, WORD_SLACK, start_numba, words_of_eight
 from framehaul.data.documents import without_documents
+from framehaul.data.frames import NotTextError
 from framehaul.data.schema import ARRAYS, NESTED, Column, ColumnType, Table, quote_postgres
-from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, few, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s
+    from framehaul.codecs.compiled import Bytes, Int32s
 
 BATCH_BYTES = 1 << 20
 """The bytes that are decoded at once: they and their batch fit into the CPU's cache."""
@@ -111,8 +112,8 @@ class CopyDecoder:
         """
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
         self._bytes += begin
-        with few(size):
-            return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
+        start_numba(size)
+        return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
 
     def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
         """Decode whole rows into a batch, and return the number of their bytes."""
@@ -148,7 +149,7 @@ class CopyDecoder:
         """Raise NotTextError for the first text, given as [field, row, start, length], that is not UTF-8."""
         fields, rows, starts, lengths = suspects
         wrong = np.arange(len(fields), dtype=np.int32)
-        if keep_invalid(data, starts, lengths, wrong, len(wrong)):
+        if compiled.keep_invalid(data, starts, lengths, wrong, len(wrong)):
             at = wrong[0]
             value = data[starts[at] : starts[at] + lengths[at]].tobytes()
             raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)

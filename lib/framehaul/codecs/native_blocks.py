@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.codecs import compiled
+from framehaul.codecs.compiled import WORD_SLACK, for_reading, numba_waits, start_numba, words_of_eight
 from framehaul.codecs.native_format import OWN_KEYS, SHARED_DICTIONARIES, decimal_bytes, enum_bytes
 from framehaul.data.frames import UUID_BYTES, check_enum, enum_values
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import WORD_SLACK, for_reading, numba_waits, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int64s, Keys
+    from framehaul.codecs.compiled import Bytes, Int64s, Keys
 
     type Numbers = NDArray[Any]
 
@@ -71,6 +71,7 @@ def _block(table: Table, values: list[Values], first: int, end: int) -> Iterator
 
 def sorted_rows(levels: Iterable[Keys], count: int) -> Int64s:
     """Return the numbers of `count` rows, sorted stably by levels of keys, the most significant first."""
+    start_numba()
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[:1] = True
     for level in levels:
@@ -177,6 +178,7 @@ def grouped_texts(array: pa.Array, partitions: Partitions) -> tuple[Bytes, Int64
     (data, offsets), (_, of_row, firsts) = _text_buffers(array), partitions
     if len(firsts) == 1:
         return data, offsets
+    start_numba()
     out, places = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8), np.empty(len(offsets), np.int64)
     compiled.group_texts(data, words_of_eight(data), offsets, of_row, firsts, out, words_of_eight(out), places)
     return for_reading(out), for_reading(places)
@@ -247,10 +249,11 @@ def uuid_halves(array: pa.Array, name: str) -> Keys:
     Raises ValueError, naming column and row, for text that is not a UUID.
     """
     if not pa.types.is_fixed_size_binary(array.type):
-        halves, (data, offsets) = np.zeros((2, len(array)), np.uint64), _text_buffers(array)
-        is_few = numba_waits() and len(array) <= FEW_ROWS
-        if not is_few and compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves) < 0:
-            return halves.T
+        if not numba_waits() or len(array) > FEW_ROWS:
+            start_numba()
+            halves, (data, offsets) = np.zeros((2, len(array)), np.uint64), _text_buffers(array)
+            if compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves) < 0:
+                return halves.T
         texts = pl.Series(values=array)
         raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
         wrong = texts.is_not_null() & (raw.bin.size() != UUID_BYTES).fill_null(value=True)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from framehaul.codecs.compiled import arrow_array, find_texts, uuid_views_of
-from framehaul.data.frames import enum_values
+from framehaul.codecs import compiled
+from framehaul.codecs.compiled import MOST_BYTES, SLACK, arrow_array, start_numba, uuid_views_of, views_of
+from framehaul.data.frames import NotTextError, enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, few, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s
+    from framehaul.codecs.compiled import Bytes, Int32s
 
 SCRATCH_BYTES = 4 << 20
 """The initial size of the buffer of received bytes."""
@@ -67,12 +67,12 @@ def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int)
     if columns != len(table.columns):
         raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
     arrays = []
+    start_numba(USUAL_VALUE_BYTES * rows * columns)
     for column, arrow in zip(table.columns, schema.types, strict=True):
         name, kind = source.text(), source.text()
         if (name, kind) != (column.name, column.clickhouse_type):
             raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
-        with few(USUAL_VALUE_BYTES * rows):
-            arrays.append(read_column(source, column, arrow, rows, first_row) if rows else pa.nulls(0, arrow))
+        arrays.append(read_column(source, column, arrow, rows, first_row) if rows else pa.nulls(0, arrow))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -232,10 +232,10 @@ class Source:
         """Return the bytes of the next `count` texts, followed by SLACK, and each text's start and length."""
         self._have(count)  # each length takes at least one byte
         starts, lengths = np.empty((2, count), np.int32)
-        done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
+        done, size, wrong = compiled.find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
         while done < count and not wrong:
             self._have(self._end - self._at + 1)
-            done, size, wrong = find_texts(self._data[self._at : self._end], size, starts, lengths, done)
+            done, size, wrong = compiled.find_texts(self._data[self._at : self._end], size, starts, lengths, done)
         self._at += size
         if wrong or size > MOST_BYTES:
             raise ValueError(f"texts of a block take more than {MOST_BYTES:,} bytes: ask for smaller blocks")

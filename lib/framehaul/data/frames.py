@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from framehaul.data.documents import NOT_OF_THE_TYPE, exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +28,17 @@ FIRST_DAYS = -2_440_588
 """4713 BC in days since 1970: PostgreSQL has no earlier dates."""
 UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 """Units of time in a day."""
+SHOWN_BYTES = 24
+"""The number of bytes of invalid text that an error message shows."""
+
+
+class NotTextError(ValueError):
+    """An error for text that is not UTF-8; the message names column, row and remedy."""
+
+    def __init__(self, name: str, row: int, value: bytes) -> None:
+        self.row, self.value = row, value
+        shown = f"{value[:SHOWN_BYTES]!r}{'...' if len(value) > SHOWN_BYTES else ''}"
+        super().__init__(f"column {name}, row {row:,}: {shown} is not UTF-8; read the column as binary")
 
 
 def is_pandas(frame: object) -> TypeIs[pd.DataFrame]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
     from duckdb import DuckDBPyConnection
 
-    from framehaul.data.text import Int64s
+    from framehaul.codecs.compiled import Int64s
     from framehaul.techniques.beyond.postgres_read import PsycopgPair
 
 type Batches = Iterable[pa.RecordBatch]
