@@ -33,8 +33,7 @@ from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
 from framehaul.studies.fidelity.cases import NOT_UTF8
 from tests.codecs.test_copy_binary import HEADER, TRAILER, encoded
-from tests.codecs.test_native_blocks import EVERY_TYPE, blocks
-from tests.codecs.test_native_format import Trickle
+from tests.codecs.test_native_format import EVERY_TYPE, Trickle, blocks
 from tests.techniques.test_copy_wire import answer, received
 
 MORE_MEMORY = 4 << 30

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from framehaul.codecs import binary_form
 from framehaul.codecs.binary_form import in_binary_form, near_key_order, stretched, uuid_bytes
-from framehaul.codecs.native_blocks import one_piece
+from framehaul.codecs.native_format import one_piece
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, fixed_types
 from framehaul.techniques.beyond.postgres_write import picked
-from tests.codecs.test_native_blocks import EVERY_TYPE, decoded, in_order
+from tests.codecs.test_native_format import EVERY_TYPE, decoded, in_order
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=2)
 SMALL, LARGE = st.integers(-2, 2), st.integers(-(2**63), 2**63 - 1)

@@ -75,10 +75,8 @@ def test_dates_on_both_sides_of_the_epochs() -> None:
     rows = [row(struct.pack(">i", (day - dt.date(2000, 1, 1)).days)) for day in days]
     for parts in ((HEADER, *rows, row(None), TRAILER), (b"".join((HEADER, *rows, row(None), TRAILER)),)):
         assert decoded(table, *parts)["d"].to_pylist() == [*days, None]
-    for day, said in (
-        (-(2**31), "holds infinity"), (2**31 - 1, "holds infinity"), (2**31 - 9, "holds a moment that")
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=f"column d {said}"):
+    for day in (-(2**31), 2**31 - 1, 2**31 - 9):
+        with pytest.raises(ValueError, match="column d holds infinity"):
             decoded(table, HEADER, row(struct.pack(">i", day)), TRAILER)
     with pytest.raises(ValueError, match="column n does not come as integer"):
         decoded(NARROW, HEADER + row(bytes(8)) + TRAILER)

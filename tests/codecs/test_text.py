@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 from framehaul.codecs.compiled import SLACK, start_numba, views_of
-from framehaul.codecs.native_blocks import varint as number
-from framehaul.codecs.native_blocks import with_length as text
 from framehaul.codecs.native_format import read_native
+from framehaul.codecs.native_format import varint as number
+from framehaul.codecs.native_format import with_length as text
 from framehaul.data.frames import NotTextError, validated
 from framehaul.data.schema import Column, ColumnType, Table
 from tests.codecs.damaged_streams import DECODERS, NOT_TEXT, NUMBERS, decoded_elsewhere
 from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, row
-from tests.codecs.test_native_blocks import blocks
+from tests.codecs.test_native_format import blocks
 
 EDGES = (0x7F, 0x80, 0xBF, 0xC0)
 SEQUENCES = [

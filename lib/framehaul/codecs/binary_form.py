@@ -1,24 +1,19 @@
-"""Conversion of Arrow content to PostgreSQL's binary formats, and the order of its rows by primary key.
-
-UUIDs are 16 bytes, JSON and addresses have a header. The formats are in
-https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/utils/adt/jsonb.c (jsonb_recv), .../network.c
-(network_recv) and .../numeric.c (numeric_recv).
-"""
+"""Conversion of Arrow content to PostgreSQL's binary formats, and the order of its rows by primary key."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from ipaddress import IPv4Address, ip_address
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from framehaul.codecs import native_blocks
+from framehaul.codecs import native_format
 from framehaul.codecs.compiled import arrow_array, numba_waits
-from framehaul.codecs.native_blocks import nulls_of, one_piece, uuid_halves
+from framehaul.codecs.native_format import nulls_of, one_piece, uuid_halves
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import LONG_NUMBERS, NESTED, Column, ColumnType, Table
@@ -26,26 +21,37 @@ from framehaul.data.schema import LONG_NUMBERS, NESTED, Column, ColumnType, Tabl
 if TYPE_CHECKING:
     from framehaul.codecs.compiled import Int64s, Keys
 
-NEGATIVE = 0x4000
-"""The sign of a numeric."""
 STRETCH_ROWS = 8_192
 """The rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
 """The number of stretches that 16 bits can count."""
 ROWS_BEFORE_NUMBA = 400_000
 """The rows that Polars sorts sooner than numba starts."""
+PARSED: dict[ColumnType, Callable[[str], object]] = {
+    **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), ip_address), **dict.fromkeys(LONG_NUMBERS, Decimal),
+}  # fmt: skip
+"""The types of text of which psycopg makes the binary form, once it is parsed."""
 
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
     """Return the content with text in PostgreSQL's binary formats; raises ValueError for text of another type."""
     content = with_documents(with_uuid_bytes(content, table), table)
     for at, column in enumerate(table.columns):
-        if form := BINARY_FORMS.get(column.type):
-            values = [None if value is None else form(value) for value in content.column(at).to_pylist()]
+        if column.type in (ColumnType.JSON, *NESTED):  # jsonb begins with its version
+            values = [None if text is None else b"\1" + text.encode() for text in content.column(at).to_pylist()]
             content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
+        elif parse := PARSED.get(column.type):
+            parsed = [None if text is None else parse(text) for text in content.column(at).to_pylist()]
+            content = content.set_column(at, column.name, _dumped(parsed))
         elif column.type is ColumnType.FIXED_LIST:
             content = content.set_column(at, column.name, content.column(at).cast(pa.list_(column.element.types.arrow)))
     return content
+
+
+def _dumped(values: list[object]) -> pa.Array:
+    from psycopg.adapt import PyFormat, Transformer
+
+    return pa.array(Transformer().dump_sequence(values, [PyFormat.BINARY] * len(values)), pa.large_binary())
 
 
 def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
@@ -63,28 +69,6 @@ def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
     return arrow_array(pa.binary(UUID_BYTES), len(text), validity, [raw])
 
 
-def _inet(text: str) -> bytes:
-    address = ip_address(text)
-    family = 2 if isinstance(address, IPv4Address) else 3
-    return bytes([family, address.max_prefixlen, 0, len(address.packed)]) + address.packed
-
-
-def _numeric(text: str) -> bytes:
-    """Return a numeric: the number of groups, weight, sign and scale, then each group of four digits in two bytes."""
-    whole, _, fraction = text.removeprefix("-").partition(".")
-    digits = whole.zfill(-(-len(whole) // 4) * 4) + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
-    groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]
-    sign = NEGATIVE if text.startswith("-") and any(groups) else 0
-    return struct.pack(f">HhHH{len(groups)}H", len(groups), -(-len(whole) // 4) - 1, sign, len(fraction), *groups)
-
-
-BINARY_FORMS = {
-    **dict.fromkeys((ColumnType.JSON, *NESTED), lambda text: b"\1" + text.encode()),
-    **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), _inet),
-    **dict.fromkeys(LONG_NUMBERS, _numeric),
-}
-
-
 def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
     """Return the content, laid out anew where that pays, and its rows near the order of PostgreSQL's primary key.
 
@@ -97,7 +81,7 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
     compared = [
         columns[name]
         for name, kind in kinds.items()
-        if columns[name].type is ColumnType.UUID or kind in native_blocks.WIDE or pa.types.is_primitive(kind)
+        if columns[name].type is ColumnType.UUID or kind in native_format.WIDE or pa.types.is_primitive(kind)
     ]
     values = pl.DataFrame(pl.from_arrow(content.select([column.name for column in compared])))
     # The first column shows sooner than all of them that rows are not in order.
@@ -105,14 +89,14 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
         return content, np.arange(content.num_rows)
     if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
         return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
-    return stretched(content, native_blocks.sorted_rows(_levels(content, compared), content.num_rows))
+    return stretched(content, native_format.sorted_rows(_levels(content, compared), content.num_rows))
 
 
 def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:
     """Yield the sort keys of these columns, the most significant first."""
     rows = content.num_rows
     for column in columns:
-        levels = native_blocks.values_of(content, native_blocks.one_partition(rows), column).levels(0, rows)
+        levels = native_format.values_of(content, native_format.one_partition(rows), column).levels(0, rows)
         # PostgreSQL compares a UUID's first half first, and ClickHouse the second.
         yield from [*levels][::-1] if column.type is ColumnType.UUID else levels
 
@@ -135,10 +119,10 @@ def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
     return pa.table(columns, schema=content.schema), places.take(rows)
 
 
-def _grouped(array: pa.Array, groups: native_blocks.Partitions) -> pa.Array:
+def _grouped(array: pa.Array, groups: native_format.Partitions) -> pa.Array:
     """Return an array with its values grouped."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
         return array.take(pa.array(groups[0]))
-    data, offsets = native_blocks.grouped_texts(array, groups)
+    data, offsets = native_format.grouped_texts(array, groups)
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(array.type, len(array), buffers)

@@ -153,7 +153,12 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s, *, plain: bool = Fals
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
-    """Return the two buffers of UUIDs as string views, or as `plain` strings, from halves as in `view_uuids`."""
+    """Return the two buffers of UUIDs as string views, or as `plain` strings, from halves as in `view_uuids`.
+
+    Raises ValueError for more than string views can point to.
+    """
+    if len(halves) * UUID_TEXT_BYTES > MOST_BYTES:
+        raise ValueError(f"UUIDs of a block take more than {MOST_BYTES:,} bytes as text: ask for smaller blocks")
     views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(halves, reverse, words_of_eight(texts), views)
     return [np.arange(0, (len(halves) + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES) if plain else views, texts]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from framehaul.codecs import compiled
 from framehaul.codecs.compiled import MOST_BYTES, SLACK, WORD_SLACK, start_numba, words_of_eight
 from framehaul.data.documents import without_documents
-from framehaul.data.frames import NotTextError
+from framehaul.data.frames import PLAIN, NotTextError
 from framehaul.data.schema import ARRAYS, NESTED, Column, ColumnType, Table, quote_postgres
 
 if TYPE_CHECKING:
@@ -36,16 +36,6 @@ HEADER_BYTES = len(SIGNATURE) + 8
 TRAILER = b"\xff\xff"
 TEXT_TYPES, BYTES_TYPES = (pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())
 """Arrow's types of text and bytes, as views and plain."""
-FROM_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-WIDTHS = {
-    **dict.fromkeys((ColumnType.TEXT, ColumnType.ENUM), compiled.TEXT_BYTES), ColumnType.BYTES: compiled.ANY_BYTES,
-    ColumnType.UUID: compiled.UUID_BYTES, ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4,
-    ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8,
-    ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8,
-    ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8, ColumnType.DECIMAL: compiled.NUMERIC,
-    **dict.fromkeys((ColumnType.FIXED_BYTES, *ARRAYS), compiled.ANY_BYTES), ColumnType.DURATION: 8,
-}  # fmt: skip
-"""The types that are decoded in their binary form; others come as text."""
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
@@ -228,9 +218,7 @@ class Buffers:
                 buffers = [np.packbits(numbers != 0, bitorder="little")]
             case ColumnType.DATE:
                 buffers = [since_1970(column, numbers.astype(np.int32), DAYS_TO_2000)]
-            case (
-                ColumnType.TIMESTAMP | ColumnType.TIMESTAMP_NS | ColumnType.TIMESTAMP_UTC | ColumnType.TIMESTAMP_BERLIN
-            ):
+            case _ if pa.types.is_timestamp(arrow):
                 arrow = pa.timestamp("us", arrow.tz)  # PostgreSQL's unit, whatever the frame's unit is
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
             case _:
@@ -238,14 +226,16 @@ class Buffers:
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = compiled.arrow_array(arrow, rows, validity, buffers)
-        if column.type in (*ARRAYS, *NESTED):
-            return lists(array, column) if column.type in ARRAYS else nested_column(array.to_pylist(), column)
+        if column.type in ARRAYS:
+            return lists(array, column)
+        if column.type in NESTED:
+            texts = pa.table({column.name: pa.array(array.to_pylist(), pa.string())})
+            return without_documents(texts, Table(column.name, (column,), ())).column(0).combine_chunks()
         if column.type in (ColumnType.TIME, ColumnType.DECIMAL):  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        if arrow == kind:
-            return array
-        # Arrow casts no views to numbers.
-        return (array.cast(FROM_VIEWS[arrow]) if arrow in FROM_VIEWS else array).cast(kind)
+        return (
+            array if arrow == kind else array.cast(PLAIN.get(arrow, arrow)).cast(kind)
+        )  # Arrow casts no views to numbers
 
 
 def lists(bodies: pa.Array, column: Column) -> pa.Array:
@@ -271,25 +261,25 @@ def lists(bodies: pa.Array, column: Column) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), values, mask=mask).cast(column.types.arrow)
 
 
-def nested_column(texts: list[str | None], column: Column) -> pa.Array:
-    """Return documents as structs, maps or lists."""
-    content = pa.table({column.name: pa.array(texts, pa.string())})
-    return without_documents(content, Table(column.name, (column,), ())).column(0).combine_chunks()
-
-
 def width_of(column: Column) -> int:
-    """Return the width of a column's fields, as `compiled.decode_rows` takes it."""
-    scale = column.types.arrow.scale if column.type is ColumnType.DECIMAL else 0
-    return WIDTHS.get(column.type, compiled.TEXT_BYTES) - scale
+    """Return the width of a column's fields, as `compiled.decode_rows` takes it; text if the form is not decoded."""
+    kind = column.postgres_arrow
+    match column.type:
+        case ColumnType.UUID:
+            return compiled.UUID_BYTES
+        case ColumnType.DECIMAL:
+            return compiled.NUMERIC - int(kind.scale)
+        case ColumnType.BYTES | ColumnType.FIXED_BYTES | ColumnType.LIST | ColumnType.FIXED_LIST:
+            return compiled.ANY_BYTES
+    return max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else compiled.TEXT_BYTES
 
 
 def selected(column: Column) -> str:
     """Return the expression that selects a column in the form that is decoded."""
-    name = quote_postgres(column.name)
-    if column.type in ARRAYS:
-        return name if column.element.type in WIDTHS else f"{name}::text[]"
-    is_binary = column.type in WIDTHS and column.type is not ColumnType.DURATION
-    return name if is_binary else column.types.postgres_select.format(name)
+    name, select = quote_postgres(column.name), column.innermost.types.postgres_select
+    if column.innermost.type is ColumnType.UUID or select == "{0}":
+        return name
+    return f"{name}::text[]" if column.type in ARRAYS else select.format(name)
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
@@ -305,9 +295,7 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
     PostgreSQL sends -infinity and infinity as the least and the greatest number.
     """
     limits = np.iinfo(since_2000.dtype)
-    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):
+    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() > limits.max - offset):
         raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
-    if len(since_2000) and since_2000.max() > limits.max - offset:
-        raise ValueError(f"column {column.name} holds a moment that PostgreSQL does not have")
     since_2000 += since_2000.dtype.type(offset)
     return since_2000
