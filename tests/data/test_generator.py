@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
+from framehaul.data.frames import to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
 from tests.second_table import SECOND_TABLE
 
@@ -43,7 +44,7 @@ def test_another_seed_gives_other_values_in_every_column(table: Table) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 1000])
 def test_frames_have_the_dtypes_and_rows_of_the_table(table: Table, rows: int) -> None:
     arrow = generator.arrow_table(table, rows, 1)
-    polars, pandas = generator.polars_frame(table, rows, 1), generator.pandas_frame(table, rows, 1)
+    polars, pandas = generator.polars_frame(table, rows, 1), to_pandas(arrow, table)
     assert arrow.schema.equals(table.arrow_schema)
     assert dict(polars.schema) == table.polars_schema
     assert {name: str(dtype) for name, dtype in pandas.dtypes.items()} == table.pandas_dtypes
