@@ -140,16 +140,29 @@ def words_of_eight(data: Bytes) -> Keys:
 
 
 def views_of(data: Bytes, starts: Int32s, lengths: Int32s, *, plain: bool = False) -> tuple[list[Any], Int32s]:
-    """Return the two buffers of an array of string views for texts in the data, and the rows that are not UTF-8.
+    """Return the two buffers of an array of string views for texts in the data, and the rows that may not be UTF-8.
 
     The first buffer holds the views, the second the text outside of views. If `plain`, the buffers are the offsets and
     the text of an array of large strings.
     """
-    data, rows, kept = for_reading(data), np.empty(len(starts), np.int32), np.maximum(lengths, 0).sum(dtype=np.int64)
+    rows, kept = np.empty(len(starts), np.int32), np.maximum(lengths, 0).sum(dtype=np.int64)
     texts = np.empty(int(kept) + int(WORD_SLACK), np.uint8)
     places = np.empty((len(starts) + 1, 1) if plain else (len(starts), 2), np.uint64)
-    suspects = view_texts(words_of_eight(data), starts, lengths, plain, places, words_of_eight(texts), rows)
-    return [places, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
+    words = words_of_eight(for_reading(data))
+    suspects = view_texts(words, starts, lengths, plain, places, words_of_eight(texts), rows)
+    return [places, texts], rows[:suspects]
+
+
+def not_utf8(data: Bytes, starts: Int32s, lengths: Int32s) -> list[int]:
+    """Return the positions of the texts, given as start and length in the data, that are not UTF-8."""
+    if not len(starts):
+        return []
+    try:
+        arrow_array(pa.string_view(), len(starts), None, views_of(data, starts, lengths)[0]).validate(full=True)
+    except pa.ArrowInvalid:
+        texts = [data[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+        return [at for at, text in enumerate(texts) if text.decode(errors="ignore").encode() != text]
+    return []
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
@@ -168,28 +181,6 @@ def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: 
     """Return an Arrow array in numpy buffers."""
     made = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     return pa.Array.from_buffers(arrow, rows, made)
-
-
-@compiled
-def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
-    """Return the length of the UTF-8 character that starts with these bytes, 0 if there is none.
-
-    Overlong forms, surrogates and code points beyond U+10FFFF are rejected, as in table 3-7 of
-    https://www.unicode.org/versions/Unicode17.0.0/core-spec/chapter-3/#G7404
-    """
-    if first < 0x80:  # noqa: PLR2004  these numbers are in the table
-        return 1
-    if 0xC2 <= first <= 0xDF:  # noqa: PLR2004
-        return 2 if second & 0xC0 == 0x80 else 0  # noqa: PLR2004
-    if 0xE0 <= first <= 0xEF:  # noqa: PLR2004
-        least = 0xA0 if first == 0xE0 else 0x80  # noqa: PLR2004
-        most = 0x9F if first == 0xED else 0xBF  # noqa: PLR2004
-        return 3 if least <= second <= most and third & 0xC0 == 0x80 else 0  # noqa: PLR2004
-    if 0xF0 <= first <= 0xF4:  # noqa: PLR2004
-        least = 0x90 if first == 0xF0 else 0x80  # noqa: PLR2004
-        most = 0x8F if first == 0xF4 else 0xBF  # noqa: PLR2004
-        return 4 if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80 else 0  # noqa: PLR2004
-    return 0
 
 
 @compiled
@@ -233,23 +224,6 @@ def view_texts(
     if plain:
         places[len(starts), 0] = free
     return count
-
-
-@compiled
-def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s, count: int) -> int:
-    """Move the suspects whose text is not UTF-8 to the front, out of the first `count`, and return their number."""
-    kept = 0
-    for index in range(count):
-        row = suspects[index]
-        at, end = starts[row], starts[row] + lengths[row]
-        while at < end:
-            length = utf8_length(data[at], data[at + 1], data[at + 2], data[at + 3])  # SLACK follows the last
-            if length == 0 or length > end - at:
-                suspects[kept] = row
-                kept += 1
-                break
-            at += length
-    return kept
 
 
 @compiled

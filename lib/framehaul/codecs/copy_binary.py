@@ -137,12 +137,10 @@ class CopyDecoder:
 
     def _check_texts(self, data: Bytes, suspects: Int32s) -> None:
         """Raise NotTextError for the first text, given as [field, row, start, length], that is not UTF-8."""
-        fields, rows, starts, lengths = suspects
-        wrong = np.arange(len(fields), dtype=np.int32)
-        if compiled.keep_invalid(data, starts, lengths, wrong, len(wrong)):
-            at = wrong[0]
-            value = data[starts[at] : starts[at] + lengths[at]].tobytes()
-            raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)
+        for at in compiled.not_utf8(data, *suspects[2:]):
+            field, row, start, length = map(int, suspects[:, at])
+            value = data[start : start + length].tobytes()
+            raise NotTextError(self._table.column_names[field], self._rows + row, value)
 
     def _fault(self, reason: int, column: Column, number: int) -> str | None:
         """Return a description of the fault in the bytes after the last whole row, None if there is none."""

@@ -161,10 +161,11 @@ def read_texts(
     data, starts, lengths = source.texts(rows)
     if null is not None:
         lengths[null] = -1  # the values at NULL are arbitrary
-    buffers, invalid = compiled.views_of(data, starts, lengths, plain=plain)
-    if len(invalid) and column.type is not ColumnType.BYTES:
-        start, row = starts[invalid[0]], int(invalid[0])
-        raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())
+    buffers, suspects = compiled.views_of(data, starts, lengths, plain=plain)
+    if column.type is not ColumnType.BYTES:
+        for at in compiled.not_utf8(data, starts[suspects], lengths[suspects]):
+            row = int(suspects[at])
+            raise NotTextError(column.name, first_row + row, data[starts[row] :][: lengths[row]].tobytes())
     return buffers
 
 
@@ -180,8 +181,9 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
     if version != SHARED_DICTIONARIES or not flags & OWN_KEYS or flags & GLOBAL_DICTIONARY or kind >= len(INDEX_TYPES):
         raise ValueError(f"column {column.name} came with a dictionary of another kind ({version}, {flags:#x})")
     data, starts, lengths = source.texts(size)
-    (views, texts), invalid = compiled.views_of(data, starts, lengths)
-    values = [data[starts[key] : starts[key] + lengths[key]].tobytes() for key in invalid]
+    (views, texts), suspects = compiled.views_of(data, starts, lengths)
+    invalid = suspects[compiled.not_utf8(data, starts[suspects], lengths[suspects])]
+    values = [data[starts[key] :][: lengths[key]].tobytes() for key in invalid]
     if (again := int(source.take(8).view("<u8")[0])) != rows:
         raise ValueError(f"column {column.name} came with {again} rows in a block of {rows}")
     indexes = source.take(rows << kind).view(INDEX_TYPES[kind])
