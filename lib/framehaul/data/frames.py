@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeIs
 
@@ -55,22 +54,22 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
-    if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
-        raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
-    wanted = table.column_names
+    wanted, columns = table.column_names, list[str]()
     if isinstance(frame, pa.Table | pa.RecordBatch):
         columns = frame.schema.names
         for column in table.columns:
             if columns.count(column.name) == 1:
                 check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
-    else:
+    elif isinstance(frame, pl.DataFrame) or is_pandas(frame):
         columns = list(frame.columns)
+    else:
+        raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     if columns == wanted:
         return frame
     problems = {
         "missing": [name for name in wanted if name not in columns],
         "not in the table": [name for name in dict.fromkeys(columns) if name not in wanted],
-        "more than once": [name for name, count in Counter(columns).items() if count > 1],
+        "more than once": [name for name in dict.fromkeys(columns) if columns.count(name) > 1],
     }
     if said := listed(problems):
         raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
@@ -92,8 +91,6 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     return validated(pa.Table.from_arrays(arrays, schema=table.arrow_schema))
 
 
-NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
-"""pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
 """Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
@@ -103,9 +100,8 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
     import pandas as pd
 
     name, kind = str(values.dtype), column.types.arrow
-    for start, remedy in NOT_IN_ARROW.items():
-        if name.startswith(start):
-            raise ValueError(f"column {values.name} is {name}, which Arrow does not have: use {remedy}")
+    if name.startswith(("period", "interval", "Sparse")):  # which Arrow converts to other values, or not at all
+        raise ValueError(f"column {values.name} is {name}, which Arrow does not have: convert it first")
     is_uuid = column.type is ColumnType.UUID and "uuid" in name  # Arrow's, whose cast to text returns their bytes
     is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
     if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
@@ -233,11 +229,8 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             check_kept(given if column.type in NESTED else values, kept)
         if kept is not given:
             frame = frame.with_columns(kept)
-        if column.innermost.type is ColumnType.TIME:
-            flat = kept if kept.dtype == pl.Time else kept.explode()
-            if (flat.to_physical() % 1000 != 0).any():
-                said = "holds times with nanoseconds, and the table has microseconds: round them"
-                raise ValueError(f"column {name} {said}")
+        if column.innermost.type is ColumnType.TIME and (kept.explode().to_physical() % 1000 != 0).any():
+            raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
         if column.type in (*LONG_NUMBERS, *ADDRESSES):
             check_forms(kept.to_arrow(), column)
     return frame
@@ -259,8 +252,7 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         for field in found:
             if wanted.get_field_index(field.name) < 0:
-                more = f"a field {field.name!r}, which {wanted} does not have"
-                raise ValueError(f"column {name} holds structs with {more}")
+                raise ValueError(f"column {name} holds structs with a field {field.name!r}, which {wanted} lacks")
             check_fields(field.type, wanted.field(field.name).type, name)
     elif pa.types.is_map(found) and pa.types.is_map(wanted):
         check_fields(found.item_type, wanted.item_type, name)
@@ -349,13 +341,11 @@ def _wide_decimal(kind: pa.DataType) -> pa.DataType:
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
     """Return the table with bytes, and lists of bytes, as binary: ClickHouse exports its String as text."""
     for column in table.columns:
-        if column.innermost.type is not ColumnType.BYTES:
-            continue
-        at, values = arrow.column_names.index(column.name), arrow.column(column.name)
-        if isinstance(values.type, pa.DictionaryType):
-            values = values.combine_chunks().dictionary_decode()
-        if (raw := as_bytes(values.type)) != values.type:
-            arrow = arrow.set_column(at, column.name, values.cast(raw))
+        if column.innermost.type is ColumnType.BYTES:
+            at, values = arrow.column_names.index(column.name), arrow.column(column.name)
+            if isinstance(values.type, pa.DictionaryType):
+                values = values.combine_chunks().dictionary_decode()
+            arrow = arrow.set_column(at, column.name, values.cast(as_bytes(values.type)))
     return arrow
 
 
@@ -416,10 +406,8 @@ def check_finite(array: pa.Array) -> None:
     kind = array.type
     if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all of ns is in range
         units, number = (1, pa.int32()) if pa.types.is_date32(kind) else (UNITS_PER_DAY[kind.unit], pa.int64())
-        first = FIRST_DAYS * units
         least, most = pc.min_max(array.cast(number)).as_py().values()
-        greatest = 2 ** (number.bit_width - 1) - 1
-        if least is not None and (least < first or most == greatest):
+        if least is not None and (least < FIRST_DAYS * units or most == 2 ** (number.bit_width - 1) - 1):
             raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
     elif is_list(kind):
         check_finite(array.flatten())
@@ -468,9 +456,8 @@ def uuid_texts(values: pa.Array) -> pa.Array:
     if not is_list(values.type):
         return uuid_text(pl.Series(values=getattr(values, "storage", values))).to_arrow().cast(pa.string())
     lists = values.cast(pa.list_(pa.binary(UUID_BYTES)))
-    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, uuid_texts(lists.flatten()), mask=lists.is_null())
+    ends = np.append(0, np.cumsum(pc.list_value_length(lists).fill_null(0))).astype(np.int32)
+    return pa.ListArray.from_arrays(ends, uuid_texts(lists.flatten()), mask=lists.is_null())
 
 
 PLAIN = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
@@ -482,9 +469,8 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return scalars as plain values, UUIDs as text; nested values stay as they are, except lists of UUIDs."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        used = (
-            unwrapped(pa.chunked_array([each.dictionary])).combine_chunks().take(each.indices) for each in values.chunks
-        )
+        texts = [unwrapped(pa.chunked_array([each.dictionary])).combine_chunks() for each in values.chunks]
+        used = [each.take(chunk.indices) for each, chunk in zip(texts, values.chunks, strict=True)]
         return pa.chunked_array(used, unwrapped(pa.chunked_array([], kind.value_type)).type)
     if pa.types.is_run_end_encoded(kind):
         return unwrapped(pc.run_end_decode(values))
