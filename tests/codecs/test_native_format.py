@@ -155,10 +155,6 @@ def test_only_hexadecimal_digits_make_a_uuid() -> None:
             else:
                 with pytest.raises(ValueError, match=r"column u, row 1: .* is no UUID"):
                     decoded(pa.table({"u": pa.array([good, text])}), table)
-    assert decoded(pa.table({"u": pa.array([good.replace("-", "")])}), table)[0]["u"].to_list() == [str(UUID(good))]
-    for text in ("", good[:-1], f"{good}0"):
-        with pytest.raises(ValueError, match="is no UUID"):
-            decoded(pa.table({"u": pa.array([text])}), table)
 
 
 @pytest.mark.parametrize("count", [1, SHORT_RUN, SHORT_RUN + 1, 5000, (1 << 19) + 3])
