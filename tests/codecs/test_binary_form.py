@@ -83,8 +83,7 @@ def test_rows_that_were_laid_out_anew_are_the_same(
 ) -> None:
     monkeypatch.setattr(binary_form, "STRETCH_ROWS", size)
     whole = generator.arrow_table(table, rows + 20, 1)
-    large = [pa.field(f.name, {pa.string(): pa.large_string()}.get(f.type, f.type), f.nullable) for f in whole.schema]
-    for content in (whole.slice(7, rows), whole.cast(pa.schema(large)).slice(7, rows)):
+    for content in (whole.slice(7, rows), whole.cast(table.arrow_large_schema).slice(7, rows)):
         order = np.array(random.Random(rows).sample(range(rows), rows), np.int64)
         laid_out, places = stretched(content, order)
         laid_out.validate(full=True)
