@@ -98,8 +98,8 @@ def changed(good: bytes, chance: random.Random, place: Callable[[int], int]) -> 
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         at, some = place(len(data)) if data else 0, chance.randrange(1, 20)
         flipped = bytes(byte ^ 1 << chance.randrange(8) for byte in data[at : at + 1])
-        piece = chance.choice((b"", flipped, b"\xff", chance.randbytes(some), bytes(data[at : at + some]),
-                               chance.choice(NUMBERS), chance.choice(NOT_TEXT)))  # fmt: skip
+        pieces = b"", flipped, b"\xff", chance.randbytes(some), bytes(data[at : at + some])
+        piece = chance.choice((*pieces, chance.choice(NUMBERS), chance.choice(NOT_TEXT)))
         data[at : at + chance.choice((0, some, len(piece), len(piece), len(data)))] = piece
     return bytes(data)
 
