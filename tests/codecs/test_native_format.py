@@ -68,9 +68,7 @@ def test_gives_back_what_was_sent_in_the_tables_order(table: Table, rows: int) -
 def test_a_month_that_may_be_null_parts_nothing() -> None:
     columns = Column("d", ColumnType.DATE, nullable=True), Column("n", ColumnType.INT16)
     table = Table("t", columns, ("n",), partition_by_month_of="d")
-    days = pa.Array.from_buffers(
-        pa.date32(), 3, [pa.py_buffer(b"\x05"), pa.array([20_000, -(2**31), 20_900], pa.int32()).buffers()[1]]
-    )
+    days = pa.array([20_000, None, 20_900], pa.int32()).cast(pa.date32())
     (back,) = decoded(pa.table({"d": days, "n": pa.array([3, 1, 2], pa.int16())}), table)
     assert back["n"].to_list() == [1, 2, 3]
     assert back["d"].is_null().to_list() == [True, False, False]
@@ -109,7 +107,7 @@ def test_chunks_slices_and_plain_offsets_are_no_other_rows() -> None:
 @pytest.mark.parametrize("nullable", [False, True])
 def test_dictionaries_of_every_size(keys: int, nullable: bool) -> None:
     sent, back = (Table("t", (Column("t", ColumnType.TEXT, nullable, low),), ()) for low in (True, keys < 65_536))
-    values = [str(number) for number in range(keys)] + ([None] if nullable else [])
+    values = [*map(str, range(keys)), *([None] if nullable else [])]
     (block,) = blocks(pa.table({"t": pa.array(values, pa.large_string())}), sent)
     assert read_native(io.BytesIO(block), back).column("t").to_pylist() == values
 
@@ -202,8 +200,8 @@ def test_blocks_may_be_cut_anywhere(scratch_bytes: int, at_once: int, monkeypatc
 def test_dictionaries_of_every_index_type(index_type: int, nullable: bool) -> None:
     """With keys of their own, of which the first stands for NULL where there may be one."""
     column = Column("t", ColumnType.TEXT, nullable=nullable, low_cardinality=True)
-    keys = [*([None] if nullable else []), "", "b", "a text longer than a view"]
-    values = ["", "b", "a text longer than a view", "b", *([None] if nullable else [])]
+    null = [None] if nullable else []
+    keys, values = [*null, "", "b", "longer than a view"], ["", "b", "longer than a view", "b", *null]
     body = number(1) + number(len(values)) + text("t") + text(column.clickhouse_type)
     body += struct.pack("<QQQ", 1, 0x600 | index_type, len(keys)) + b"".join(text(key or "") for key in keys)
     body += struct.pack(f"<Q{len(values)}{'BHIQ'[index_type]}", len(values), *map(keys.index, values))
@@ -233,6 +231,9 @@ def test_a_column_that_views_cannot_point_into_is_refused(monkeypatch: pytest.Mo
     (body,) = blocks(pa.table({"t": pa.array(["x" * 100] * 20)}), NARROW)
     with pytest.raises(ValueError, match="more than 1,000 bytes: ask for smaller blocks"):
         read_native(io.BytesIO(body), NARROW)
+    monkeypatch.setattr(compiled, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="more than 1,000 bytes as text: ask for smaller blocks"):
+        compiled.uuid_views_of(np.zeros((28, 2), np.uint64), reverse=True)
 
 
 def test_bad_bodies_are_refused() -> None:
