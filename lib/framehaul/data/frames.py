@@ -91,6 +91,8 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     return validated(pa.Table.from_arrays(arrays, schema=table.arrow_schema))
 
 
+NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
+"""pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
 """Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
@@ -100,8 +102,9 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
     import pandas as pd
 
     name, kind = str(values.dtype), column.types.arrow
-    if name.startswith(("period", "interval", "Sparse")):  # which Arrow converts to other values, or not at all
-        raise ValueError(f"column {values.name} is {name}, which Arrow does not have: convert it first")
+    for start, remedy in NOT_IN_ARROW.items():
+        if name.startswith(start):
+            raise ValueError(f"column {values.name} is {name}, which Arrow does not have: use {remedy}")
     is_uuid = column.type is ColumnType.UUID and "uuid" in name  # Arrow's, whose cast to text returns their bytes
     is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
     if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
@@ -149,7 +152,7 @@ ADDRESSES = {ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$", ColumnType.IPV6: "^[
 
 
 def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text, in lists as well, that is not a value of its enum, an address or a long number.
+    """Raise ValueError for what is not a value of its enum, an address, a long number or of a size, in lists as well.
 
     Servers and drivers drop the prefix length of a network, turn an IPv4 into an IPv6, or empty text into 0.0.0.0.
     """
@@ -159,6 +162,8 @@ def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     name, fits = column.type.name, pa.array([], pa.bool_())
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
+    elif column.type is ColumnType.FIXED_BYTES:
+        name, fits = str(column.types.arrow), pc.equal(pc.binary_length(values), column.types.arrow.byte_width)
     elif column.type in LONG_NUMBERS:
         name, texts = column.types.clickhouse, values.to_pylist()
         fits = pa.array([None if text is None else _is_number(text, column) for text in texts], pa.bool_())
@@ -204,10 +209,7 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     for at, column in enumerate(table.columns):
         # Polars exports times in nanoseconds, enums as dictionaries, and bytes without their size.
         if column.innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
-            try:
-                content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
-            except pa.ArrowInvalid as error:
-                raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
+            content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
     return validated(content)
 
 
@@ -216,7 +218,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         name, given, wanted = column.name, frame[column.name], column.types.polars
-        kept = values = _normalised(given, column)
+        kept = values = given
+        if column.innermost.type is ColumnType.UUID and pl.Binary in (given.dtype, getattr(given.dtype, "inner", None)):
+            kept = values = pl.Series(name, uuid_texts(given.to_arrow(compat_level=pl.CompatLevel.oldest())))
         refuse_nulls(values.null_count(), column)
         if values.dtype != wanted:
             try:
@@ -231,20 +235,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             frame = frame.with_columns(kept)
         if column.innermost.type is ColumnType.TIME and (kept.explode().to_physical() % 1000 != 0).any():
             raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
-        if column.type in (*LONG_NUMBERS, *ADDRESSES):
+        if column.type in (*LONG_NUMBERS, *ADDRESSES, ColumnType.FIXED_BYTES):
             check_forms(kept.to_arrow(), column)
     return frame
-
-
-def _normalised(values: pl.Series, column: Column) -> pl.Series:
-    """Return the values with UUIDs as text; raises ValueError for bytes of another size."""
-    if column.innermost.type is ColumnType.UUID and pl.Binary in (values.dtype, getattr(values.dtype, "inner", None)):
-        return pl.Series(values.name, uuid_texts(values.to_arrow(compat_level=pl.CompatLevel.oldest())))
-    if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
-        size = column.types.arrow.byte_width
-        if (values.bin.size() != size).any():
-            raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
-    return values
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
