@@ -81,7 +81,7 @@ _left_bytes = [1 << 19]
 
 
 def compiled[F: Callable[..., Any]](function: F) -> F:
-    """Mark a loop that `start_numba` makes machine code, which releases the interpreter's lock."""
+    """Mark a loop that `start_numba` compiles to machine code, which releases the interpreter's lock."""
     _WAITING.append(function.__name__)
     return function
 
@@ -92,10 +92,10 @@ def numba_waits() -> bool:
 
 
 def start_numba(size: int | None = None) -> None:
-    """Make the loops machine code, unless they take `size` bytes, so few that plain Python ends sooner.
+    """Compile the loops, unless they are to take only `size` bytes and plain Python ends sooner.
 
-    Machine code is compiled once per machine. Compilation is serialised: if two threads make the first call, one may
-    fail with a KeyError in numba 0.68.1. Numba's own lock covers only the compilation:
+    Machine code is cached on the machine. Compilation is serialised: if two threads make the first call, one may fail
+    with a KeyError in numba 0.68.1. Numba's own lock covers only the compilation:
     https://github.com/numba/numba/issues/2517
     """
     if not _WAITING:

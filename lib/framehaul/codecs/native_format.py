@@ -164,8 +164,8 @@ def read_texts(
     buffers, suspects = compiled.views_of(data, starts, lengths, plain=plain)
     if column.type is not ColumnType.BYTES:
         for at in compiled.not_utf8(data, starts[suspects], lengths[suspects]):
-            row = int(suspects[at])
-            raise NotTextError(column.name, first_row + row, data[starts[row] :][: lengths[row]].tobytes())
+            row, start = int(suspects[at]), starts[suspects[at]]
+            raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())
     return buffers
 
 
@@ -183,7 +183,7 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
     data, starts, lengths = source.texts(size)
     (views, texts), suspects = compiled.views_of(data, starts, lengths)
     invalid = suspects[compiled.not_utf8(data, starts[suspects], lengths[suspects])]
-    values = [data[starts[key] :][: lengths[key]].tobytes() for key in invalid]
+    values = [data[starts[key] : starts[key] + lengths[key]].tobytes() for key in invalid]
     if (again := int(source.take(8).view("<u8")[0])) != rows:
         raise ValueError(f"column {column.name} came with {again} rows in a block of {rows}")
     indexes = source.take(rows << kind).view(INDEX_TYPES[kind])
