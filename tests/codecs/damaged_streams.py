@@ -33,8 +33,7 @@ from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
 from framehaul.studies.fidelity.cases import NOT_UTF8
 from tests.codecs.test_copy_binary import HEADER, TRAILER, encoded
-from tests.codecs.test_native_blocks import EVERY_TYPE, blocks
-from tests.codecs.test_native_format import Trickle
+from tests.codecs.test_native_format import EVERY_TYPE, Trickle, blocks
 from tests.techniques.test_copy_wire import answer, received
 
 MORE_MEMORY = 4 << 30
@@ -97,29 +96,11 @@ def changed(good: bytes, chance: random.Random, place: Callable[[int], int]) -> 
     """The bytes with one to four places changed; `place` chooses each of them by their number."""
     data = bytearray(good)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        at = place(len(data)) if data else 0
-        some = chance.randrange(1, 20)
-        match chance.randrange(9):
-            case 0 if at < len(data):
-                data[at] ^= 1 << chance.randrange(8)
-            case 1 if at < len(data):
-                data[at] = chance.choice((0, 1, 2, 0x7F, 0x80, 0xC0, 0xFE, 0xFF))
-            case 2:
-                del data[at:]
-            case 3:
-                del data[at : at + some]
-            case 4:
-                data[at:at] = chance.randbytes(some)
-            case 5:
-                data[at:at] = data[at : at + some]
-            case 6:
-                data[at:at] = chance.choice((*NUMBERS, *NOT_TEXT))
-            case 7:
-                number = chance.choice(NUMBERS)
-                data[at : at + len(number)] = number
-            case _:
-                text = chance.choice(NOT_TEXT)
-                data[at : at + len(text)] = text
+        at, some = place(len(data)) if data else 0, chance.randrange(1, 20)
+        flipped = bytes(byte ^ 1 << chance.randrange(8) for byte in data[at : at + 1])
+        pieces = b"", flipped, b"\xff", chance.randbytes(some), bytes(data[at : at + some])
+        piece = chance.choice((*pieces, chance.choice(NUMBERS), chance.choice(NOT_TEXT)))
+        data[at : at + chance.choice((0, some, len(piece), len(piece), len(data)))] = piece
     return bytes(data)
 
 

@@ -20,10 +20,10 @@ MIDNIGHT, NOON = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 12)
 OF_MOMENTS = struct_types({"at": T.TIMESTAMP.value})
 
 
-def taken(kind: T, values: list[Any], exactly: Types | None = None) -> list[Any]:
+def taken(kind: T, values: Any, exactly: Types | None = None) -> list[Any]:
     table = Table("t", (Column("v", kind, nullable=True, exactly=exactly),), ())
-    content: list[Any] = from_pandas(pd.DataFrame({"v": pd.Series(values, dtype=object)}), table)["v"].to_pylist()
-    return content
+    series = values if isinstance(values, pd.Series) else pd.Series(values, dtype=object)
+    return [*from_pandas(pd.DataFrame({"v": series}), table)["v"].to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,9 @@ def test_nan_in_lists_is_no_null_and_minus_zero_stays() -> None:
 
 
 def test_what_arrow_backs_is_looked_at_as_well() -> None:
-    wide = pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array([[1.5]], pa.list_(pa.float64()))])))
-    table = Table("t", (Column("v", T.LIST),), ())
+    wide, deep = pa.array([[1.5]]), map_types(T.TEXT.value, list_types(T.INT64.value))
+    maps = pa.array([[("k", [1, None])], []], pa.map_(pa.string(), pa.list_(pa.int32())))
+    wide, maps = (pd.Series(each, dtype=pd.ArrowDtype(each.type)) for each in (wide, maps))
     with pytest.raises(ValueError, match=r"column v, row 0: .* is no list<item: int64>: Float value 1.5"):
-        from_pandas(pd.DataFrame({"v": wide}), table)
-    deep = map_types(T.TEXT.value, list_types(T.INT64.value))
-    backed = pa.chunked_array([pa.array([[("k", [1, None])], []], pa.map_(pa.string(), pa.list_(pa.int32())))])
-    column = Column("v", T.MAP, exactly=deep)
-    frame = pd.DataFrame({"v": pd.Series(pd.arrays.ArrowExtensionArray(backed))})
-    assert from_pandas(frame, Table("t", (column,), ()))["v"].to_pylist() == [[("k", [1, None])], []]
+        taken(T.LIST, wide)
+    assert taken(T.MAP, maps, deep) == [[("k", [1, None])], []]

@@ -156,12 +156,6 @@ def test_values_are_the_same_whatever_their_dtype_and_as_python_objects(
     assert change(kind, sent, objects(*found.to_list())) == difference
 
 
-def test_what_arrow_calls_opaque_is_no_number() -> None:
-    """As ADBC gives a `numeric`: nothing says how its text is to be read."""
-    opaque = pl.Series(["1.5"]).ext.to(pl.Extension("arrow.opaque", pl.String))
-    assert change(T.DECIMAL, [Decimal("1.5")], opaque) == "Decimal('1.5000000000') became '1.5'"
-
-
 def test_a_difference_is_told_in_one_short_line() -> None:
     cut = "NULL became 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (202 characters)"
     assert change(T.TEXT, [None], pl.Series(["x" * 200])) == cut

@@ -12,6 +12,7 @@ import pytest
 
 from framehaul.bench import store
 from framehaul.data import generator
+from framehaul.data.frames import to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
 from framehaul.errors import WrongResultError
 from framehaul.servers import Servers
@@ -65,7 +66,7 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
 
 
 def test_sums_are_the_same_of_either_kind_of_frame() -> None:
-    polars, pandas = generator.polars_frame(TABLE, ROWS, 1), generator.pandas_frame(TABLE, ROWS, 1)
+    polars, pandas = generator.polars_frame(TABLE, ROWS, 1), to_pandas(generator.arrow_table(TABLE, ROWS, 1), TABLE)
     assert sums_of(polars, TABLE) == sums_of(pandas, TABLE)
     assert sums_of(pandas, TABLE)["rows"] == ROWS
     assert set(sums_of(pandas.head(0), TABLE).values()) == {0}

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
-from framehaul.data.frames import from_polars, to_pandas, to_polars
+from framehaul.data.frames import NotTextError, from_polars, to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, Table
 from framehaul.data.schema import ColumnType as T
-from framehaul.data.text import NotTextError
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.techniques import Technique, techniques, upserts

@@ -19,7 +19,7 @@ from framehaul.bench.measure import IN_FRAMES
 from framehaul.bench.trials import STREAMS
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.data.frames import from_pandas
+from framehaul.data.frames import from_pandas, to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
@@ -169,7 +169,7 @@ def test_what_is_no_dataframe_is_refused_before_anything_is_sent() -> None:
 
 
 def test_half_a_surrogate_pair_is_refused_by_column_and_row() -> None:
-    frame = generator.pandas_frame(TABLE, 3, 1)
+    frame = to_pandas(CONTENT, TABLE)
     with pytest.raises(ValueError, match=r"^column second, row 2: '\\ud83d' has half a surrogate pair"):
         from_pandas(frame.assign(second=pd.Series(["a", "é", "\ud83d"], dtype=object)), TABLE)
 

@@ -21,12 +21,12 @@ from framehaul.api.choice import Choice, Mode, choose, technique_function
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
+from framehaul.codecs.compiled import numba_waits
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import NOT_DECODED, read_native
 from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.schema import Column, Table
-from framehaul.data.text import numba_waits
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pgpq
 
 from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.codecs.native_blocks import native_blocks
-from framehaul.codecs.native_format import read_native
+from framehaul.codecs.native_format import native_blocks, read_native
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS

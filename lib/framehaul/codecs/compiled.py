@@ -1,22 +1,44 @@
 """The compiled loops of the codecs for binary COPY and ClickHouse's Native format.
 
 They are in one file because numba's cache notices changes in a loop's own file only, not in other files that it calls.
+Other modules call loops as attributes of this module, because `start_numba` replaces them.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-
-from framehaul.data.text import KEPT_BYTES, MOST_BYTES, MOST_INLINE, NOT_ASCII, WORD_SLACK, compiled, words_of_eight
+from numpy.lib.stride_tricks import as_strided
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s, Int64s, Keys
+    type Bytes = NDArray[np.uint8]
+    type Int32s = NDArray[np.int32]
+    type Int64s = NDArray[np.int64]
+    type Keys = NDArray[np.uint64]
 
+MOST_BYTES = (1 << 31) - 1
+"""The largest offset in a view, or in an array of plain strings."""
+INLINE_BYTES = 12
+"""The longest text that is stored inside its string view."""
+MOST_INLINE = np.uint64(INLINE_BYTES)
+SLACK = bytes(INLINE_BYTES + 4)
+"""Bytes that must follow the data, because texts are read in whole words and then masked."""
+WORD_SLACK = np.uint64(32)
+"""Bytes after the end of a text that copying by words may overwrite."""
+KEPT_BYTES = np.array(
+    [[(1 << 8 * min(length, 8)) - 1, (1 << 8 * max(length - 8, 0)) - 1] for length in range(INLINE_BYTES + 1)],
+    np.uint64,
+)
+"""Masks, by the length of an inline text, of its bytes in the two words that are read."""
+NOT_ASCII = np.uint64(0x8080808080808080)
+"""A mask of the highest bit of each byte, which is set in bytes above 127."""
 MOST_FIELD_BYTES = 1 << 30
 """The longest field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
 ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW, NO_DECIMAL = range(7)
@@ -51,10 +73,105 @@ LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
 """The bytes and the offsets in a cache line."""
 CLOSE = 4
 """Texts are close together if at least one in this many is read."""
+COMPILING = threading.RLock()
+_WAITING: list[str] = []
+"""The names of the loops, until numba starts."""
+_left_bytes = [1 << 19]
+"""The bytes that a process may still decode without numba, in about as long as numba takes to start."""
+
+
+def compiled[F: Callable[..., Any]](function: F) -> F:
+    """Mark a loop that `start_numba` compiles to machine code, which releases the interpreter's lock."""
+    _WAITING.append(function.__name__)
+    return function
+
+
+def numba_waits() -> bool:
+    """Return whether numba, which takes half a second to start, has not been started."""
+    return bool(_WAITING)
+
+
+def start_numba(size: int | None = None) -> None:
+    """Compile the loops, unless they are to take only `size` bytes and plain Python ends sooner.
+
+    Machine code is cached on the machine. Compilation is serialised: if two threads make the first call, one may fail
+    with a KeyError in numba 0.68.1. Numba's own lock covers only the compilation:
+    https://github.com/numba/numba/issues/2517
+    """
+    if not _WAITING:
+        return
+    if size is not None and size <= _left_bytes[0]:
+        _left_bytes[0] -= size
+        return
+    import numba
+
+    def dispatcher_of(function: Callable[..., Any]) -> Any:
+        dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
+        compile_for = dispatcher._compile_for_args
+
+        def one_at_a_time(*arguments: Any) -> Any:
+            with COMPILING:
+                return compile_for(*arguments)
+
+        dispatcher._compile_for_args = one_at_a_time
+        return dispatcher
+
+    with COMPILING:
+        globals().update({name: dispatcher_of(globals()[name]) for name in _WAITING})
+        _WAITING.clear()
+
+
+def for_reading[A: NDArray[Any]](array: A) -> A:
+    """Return a read-only view of the array, because loops are compiled once more for writable arrays."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+NO_WORDS = as_strided(np.zeros(16, np.uint8)[:8].view(np.uint64), (2,), (1,))
+"""A placeholder of the type of `words_of_eight` for data without a whole word."""
+
+
+def words_of_eight(data: Bytes) -> Keys:
+    """Return a view of the data as overlapping numbers: the eight bytes that begin at each byte."""
+    if len(data) <= 7:  # noqa: PLR2004  bytes of a word
+        return NO_WORDS if data.flags.writeable else for_reading(NO_WORDS)
+    return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,))
+
+
+def views_of(data: Bytes, starts: Int32s, lengths: Int32s, *, plain: bool = False) -> tuple[list[Any], Int32s]:
+    """Return the two buffers of an array of string views for texts in the data, and the rows that may not be UTF-8.
+
+    The first buffer holds the views, the second the text outside of views. If `plain`, the buffers are the offsets and
+    the text of an array of large strings.
+    """
+    rows, kept = np.empty(len(starts), np.int32), np.maximum(lengths, 0).sum(dtype=np.int64)
+    texts = np.empty(int(kept) + int(WORD_SLACK), np.uint8)
+    places = np.empty((len(starts) + 1, 1) if plain else (len(starts), 2), np.uint64)
+    words = words_of_eight(for_reading(data))
+    suspects = view_texts(words, starts, lengths, plain, places, words_of_eight(texts), rows)
+    return [places, texts], rows[:suspects]
+
+
+def not_utf8(data: Bytes, starts: Int32s, lengths: Int32s) -> list[int]:
+    """Return the positions of the texts, given as start and length in the data, that are not UTF-8."""
+    if not len(starts):
+        return []
+    try:
+        arrow_array(pa.string_view(), len(starts), None, views_of(data, starts, lengths)[0]).validate(full=True)
+    except pa.ArrowInvalid:
+        texts = [data[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+        return [at for at, text in enumerate(texts) if text.decode(errors="ignore").encode() != text]
+    return []
 
 
 def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
-    """Return the two buffers of UUIDs as string views, or as `plain` strings, from halves as in `view_uuids`."""
+    """Return the two buffers of UUIDs as string views, or as `plain` strings, from halves as in `view_uuids`.
+
+    Raises ValueError for more than string views can point to.
+    """
+    if len(halves) * UUID_TEXT_BYTES > MOST_BYTES:
+        raise ValueError(f"UUIDs of a block take more than {MOST_BYTES:,} bytes as text: ask for smaller blocks")
     views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(halves, reverse, words_of_eight(texts), views)
     return [np.arange(0, (len(halves) + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES) if plain else views, texts]
@@ -64,6 +181,49 @@ def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: 
     """Return an Arrow array in numpy buffers."""
     made = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     return pa.Array.from_buffers(arrow, rows, made)
+
+
+@compiled
+def view_texts(
+    words: Keys, starts: Int32s, lengths: Int32s, plain: bool, places: Keys, text_words: Keys, suspects: Int32s
+) -> int:
+    """Fill in the string view of each text, and append texts that are too long for a view to a buffer.
+
+    If `plain`, `places` are the offsets of the texts in place of views, and the buffer gets all texts. `words` and
+    `text_words` are the `words_of_eight` of data and buffer; each word overwrites the excess bytes of the previous one.
+    A length of -1 is NULL. Returns the number of `suspects`, rows that may have bytes above 127: only they can be
+    invalid UTF-8. The loop calls no function with arrays, because counting references takes six times as long.
+    https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+    """
+    free, count = np.uint64(0), 0
+    for row in range(len(starts)):
+        at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
+        first, second = words[at], words[at + EIGHT]
+        if plain or length > MOST_INLINE:
+            if plain:
+                places[row, 0] = free
+            else:
+                places[row, 0] = length | (first << THIRTY_TWO)
+                places[row, 1] = free << THIRTY_TWO  # in the only buffer after the views
+            text_words[free], text_words[free + EIGHT] = first, second
+            first |= second
+            done = np.uint64(16)
+            while done < length:
+                text_words[free + done] = words[at + done]
+                first |= words[at + done]  # the last word may include bytes after the text
+                done += EIGHT
+            free += length
+        else:
+            first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
+            places[row, 0] = length | (first << THIRTY_TWO)
+            places[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
+            first |= second
+        if first & NOT_ASCII:
+            suspects[count] = row
+            count += 1
+    if plain:
+        places[len(starts), 0] = free
+    return count
 
 
 @compiled

@@ -1,28 +1,32 @@
-"""Decoding of PostgreSQL's binary COPY into Arrow record batches by a compiled loop, without an object per value.
+"""PostgreSQL's binary COPY, decoded into Arrow record batches, and the binary form and order of Arrow content for it.
 
-Text becomes string views, the layout of Polars.
+A compiled loop decodes without an object per value. Text becomes string views, the layout of Polars.
 
 The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
 
 from __future__ import annotations
 
+from collections.abc import Buffer, Callable, Iterator
+from decimal import Decimal
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
-from framehaul.codecs import compiled
-from framehaul.data.documents import without_documents
-from framehaul.data.schema import ARRAYS, NESTED, Column, ColumnType, Table, quote_postgres
-from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, few, keep_invalid, words_of_eight
+from framehaul.codecs import compiled, native_format
+from framehaul.codecs.compiled import MOST_BYTES, SLACK, WORD_SLACK, numba_waits, start_numba, words_of_eight
+from framehaul.codecs.native_format import nulls_of, one_piece, uuid_halves
+from framehaul.data.documents import with_documents, without_documents
+from framehaul.data.frames import PLAIN, UUID_BYTES, NotTextError
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, quote_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
-
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s
+    from framehaul.codecs.compiled import Bytes, Int32s, Int64s, Keys
 
 BATCH_BYTES = 1 << 20
 """The bytes that are decoded at once: they and their batch fit into the CPU's cache."""
@@ -35,19 +39,20 @@ HEADER_BYTES = len(SIGNATURE) + 8
 TRAILER = b"\xff\xff"
 TEXT_TYPES, BYTES_TYPES = (pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())
 """Arrow's types of text and bytes, as views and plain."""
-FROM_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-WIDTHS = {
-    **dict.fromkeys((ColumnType.TEXT, ColumnType.ENUM), compiled.TEXT_BYTES), ColumnType.BYTES: compiled.ANY_BYTES,
-    ColumnType.UUID: compiled.UUID_BYTES, ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4,
-    ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8,
-    ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8,
-    ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8, ColumnType.DECIMAL: compiled.NUMERIC,
-    **dict.fromkeys((ColumnType.FIXED_BYTES, *ARRAYS), compiled.ANY_BYTES), ColumnType.DURATION: 8,
-}  # fmt: skip
-"""The types that are decoded in their binary form; others come as text."""
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
+STRETCH_ROWS = 8_192
+"""The rows of a stretch, which are stored together: few enough for a core's cache."""
+MOST_STRETCHES = 1 << 16
+"""The number of stretches that 16 bits can count."""
+ROWS_BEFORE_NUMBA = 400_000
+"""The rows that Polars sorts sooner than numba starts."""
+PARSED: dict[ColumnType, Callable[[str], object]] = {
+    **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), ip_address),
+    **dict.fromkeys(LONG_NUMBERS, Decimal),
+}
+"""The types of text of which psycopg makes the binary form, once it is parsed."""
 
 
 class CopyDecoder:
@@ -111,8 +116,8 @@ class CopyDecoder:
         """
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
         self._bytes += begin
-        with few(size):
-            return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
+        start_numba(size)
+        return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
 
     def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
         """Decode whole rows into a batch, and return the number of their bytes."""
@@ -146,12 +151,10 @@ class CopyDecoder:
 
     def _check_texts(self, data: Bytes, suspects: Int32s) -> None:
         """Raise NotTextError for the first text, given as [field, row, start, length], that is not UTF-8."""
-        fields, rows, starts, lengths = suspects
-        wrong = np.arange(len(fields), dtype=np.int32)
-        if keep_invalid(data, starts, lengths, wrong, len(wrong)):
-            at = wrong[0]
-            value = data[starts[at] : starts[at] + lengths[at]].tobytes()
-            raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)
+        for at in compiled.not_utf8(data, *suspects[2:]):
+            field, row, start, length = map(int, suspects[:, at])
+            value = data[start : start + length].tobytes()
+            raise NotTextError(self._table.column_names[field], self._rows + row, value)
 
     def _fault(self, reason: int, column: Column, number: int) -> str | None:
         """Return a description of the fault in the bytes after the last whole row, None if there is none."""
@@ -214,11 +217,10 @@ class Buffers:
         numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], kind
         buffers: list[Any]
         match column.type:
-            case _ if self.widths[field] in (compiled.TEXT_BYTES, compiled.ANY_BYTES):
+            case _ if (width := self.widths[field]) in (compiled.TEXT_BYTES, compiled.ANY_BYTES):
                 text = self.texts[int(self.bases[field]) : int(self.free[field])]
-                views = np.append(np.uint64(0), numbers) if plain else self.views[field, :rows].copy()
-                buffers, is_text = [views, text.copy()], self.widths[field] == compiled.TEXT_BYTES
-                arrow = (TEXT_TYPES if is_text else BYTES_TYPES)[plain]
+                buffers = [np.append(np.uint64(0), numbers) if plain else self.views[field, :rows].copy(), text.copy()]
+                arrow = (TEXT_TYPES if width == compiled.TEXT_BYTES else BYTES_TYPES)[plain]
             case ColumnType.UUID:
                 buffers = compiled.uuid_views_of(self.views[field, :rows], reverse=False, plain=plain)
             case ColumnType.DECIMAL:
@@ -227,9 +229,7 @@ class Buffers:
                 buffers = [np.packbits(numbers != 0, bitorder="little")]
             case ColumnType.DATE:
                 buffers = [since_1970(column, numbers.astype(np.int32), DAYS_TO_2000)]
-            case (
-                ColumnType.TIMESTAMP | ColumnType.TIMESTAMP_NS | ColumnType.TIMESTAMP_UTC | ColumnType.TIMESTAMP_BERLIN
-            ):
+            case _ if pa.types.is_timestamp(arrow):
                 arrow = pa.timestamp("us", arrow.tz)  # PostgreSQL's unit, whatever the frame's unit is
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
             case _:
@@ -237,14 +237,16 @@ class Buffers:
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = compiled.arrow_array(arrow, rows, validity, buffers)
-        if column.type in (*ARRAYS, *NESTED):
-            return lists(array, column) if column.type in ARRAYS else nested_column(array.to_pylist(), column)
+        if column.type in ARRAYS:
+            return lists(array, column)
+        if column.type in NESTED:
+            texts = pa.table({column.name: pa.array(array.to_pylist(), pa.string())})
+            return without_documents(texts, Table(column.name, (column,), ())).column(0).combine_chunks()
         if column.type in (ColumnType.TIME, ColumnType.DECIMAL):  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        if arrow == kind:
-            return array
-        # Arrow casts no views to numbers.
-        return (array.cast(FROM_VIEWS[arrow]) if arrow in FROM_VIEWS else array).cast(kind)
+        return (
+            array if arrow == kind else array.cast(PLAIN.get(arrow, arrow)).cast(kind)
+        )  # Arrow casts no views to numbers
 
 
 def lists(bodies: pa.Array, column: Column) -> pa.Array:
@@ -270,25 +272,25 @@ def lists(bodies: pa.Array, column: Column) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), values, mask=mask).cast(column.types.arrow)
 
 
-def nested_column(texts: list[str | None], column: Column) -> pa.Array:
-    """Return documents as structs, maps or lists."""
-    content = pa.table({column.name: pa.array(texts, pa.string())})
-    return without_documents(content, Table(column.name, (column,), ())).column(0).combine_chunks()
-
-
 def width_of(column: Column) -> int:
-    """Return the width of a column's fields, as `compiled.decode_rows` takes it."""
-    scale = column.types.arrow.scale if column.type is ColumnType.DECIMAL else 0
-    return WIDTHS.get(column.type, compiled.TEXT_BYTES) - scale
+    """Return the width of a column's fields, as `compiled.decode_rows` takes it; text if the form is not decoded."""
+    kind = column.postgres_arrow
+    match column.type:
+        case ColumnType.UUID:
+            return compiled.UUID_BYTES
+        case ColumnType.DECIMAL:
+            return compiled.NUMERIC - int(kind.scale)
+        case ColumnType.BYTES | ColumnType.FIXED_BYTES | ColumnType.LIST | ColumnType.FIXED_LIST:
+            return compiled.ANY_BYTES
+    return max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else compiled.TEXT_BYTES
 
 
 def selected(column: Column) -> str:
     """Return the expression that selects a column in the form that is decoded."""
-    name = quote_postgres(column.name)
-    if column.type in ARRAYS:
-        return name if column.element.type in WIDTHS else f"{name}::text[]"
-    is_binary = column.type in WIDTHS and column.type is not ColumnType.DURATION
-    return name if is_binary else column.types.postgres_select.format(name)
+    name, select = quote_postgres(column.name), column.innermost.types.postgres_select
+    if column.innermost.type is ColumnType.UUID or select == "{0}":
+        return name
+    return f"{name}::text[]" if column.type in ARRAYS else select.format(name)
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
@@ -304,9 +306,101 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
     PostgreSQL sends -infinity and infinity as the least and the greatest number.
     """
     limits = np.iinfo(since_2000.dtype)
-    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):
+    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() > limits.max - offset):
         raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
-    if len(since_2000) and since_2000.max() > limits.max - offset:
-        raise ValueError(f"column {column.name} holds a moment that PostgreSQL does not have")
     since_2000 += since_2000.dtype.type(offset)
     return since_2000
+
+
+def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
+    """Return the content with text in PostgreSQL's binary formats; raises ValueError for text of another type."""
+    content = with_documents(with_uuid_bytes(content, table), table)
+    for at, column in enumerate(table.columns):
+        if column.type in (ColumnType.JSON, *NESTED):  # jsonb begins with its version
+            values = [None if text is None else b"\1" + text.encode() for text in content.column(at).to_pylist()]
+            content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
+        elif parse := PARSED.get(column.type):
+            parsed = [None if text is None else parse(text) for text in content.column(at).to_pylist()]
+            content = content.set_column(at, column.name, _dumped(parsed))
+        elif column.type is ColumnType.FIXED_LIST:
+            content = content.set_column(at, column.name, content.column(at).cast(pa.list_(column.element.types.arrow)))
+    return content
+
+
+def _dumped(values: list[object]) -> pa.Array:
+    from psycopg.adapt import PyFormat, Transformer
+
+    return pa.array(Transformer().dump_sequence(values, [PyFormat.BINARY] * len(values)), pa.large_binary())
+
+
+def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
+    """Return the content with UUIDs as 16 bytes; raises ValueError for text that is not a UUID."""
+    for name in table.columns_of(ColumnType.UUID):
+        at = content.column_names.index(name)
+        content = content.set_column(at, name, uuid_bytes(one_piece(content, name), name))
+    return content
+
+
+def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
+    """Return the bytes of UUIDs in text; raises ValueError as `uuid_halves` does."""
+    validity = np.packbits(1 - nulls_of(text), bitorder="little") if text.null_count else None
+    raw = np.ascontiguousarray(uuid_halves(text, name)).astype(">u8")
+    return compiled.arrow_array(pa.binary(UUID_BYTES), len(text), validity, [raw])
+
+
+def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
+    """Return the content, laid out anew where that pays, and its rows near the order of PostgreSQL's primary key.
+
+    An index benefits as much as from the exact order. Only columns of numbers and bytes are compared, no decimals and
+    lists. Rows that are in order stay as they are, such as those of a key that counts up. The content may be in
+    PostgreSQL's binary form. Raises ValueError for text that is not a UUID.
+    """
+    columns = {column.name: column for column in table.columns}
+    kinds = {name: content.schema.field(name).type for name in table.key}
+    compared = [
+        columns[name]
+        for name, kind in kinds.items()
+        if columns[name].type is ColumnType.UUID or kind in native_format.WIDE or pa.types.is_primitive(kind)
+    ]
+    values = pl.DataFrame(pl.from_arrow(content.select([column.name for column in compared])))
+    # The first column shows sooner than all of them that rows are not in order.
+    if not compared or (values.to_series().is_sorted() and values.to_struct().is_sorted()):
+        return content, np.arange(content.num_rows)
+    if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
+        return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
+    return stretched(content, native_format.sorted_rows(_levels(content, compared), content.num_rows))
+
+
+def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:
+    """Yield the sort keys of these columns, the most significant first."""
+    rows = content.num_rows
+    for column in columns:
+        levels = native_format.values_of(content, native_format.one_partition(rows), column).levels(0, rows)
+        # PostgreSQL compares a UUID's first half first, and ClickHouse the second.
+        yield from [*levels][::-1] if column.type is ColumnType.UUID else levels
+
+
+def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
+    """Return the content with rows that are adjacent in an order near each other, and the order in the result.
+
+    Gathering rows from all of a large table waits for memory at every value. This function reads memory sequentially
+    once, and rows that are gathered afterwards are in a cache.
+    """
+    if not (count := len(rows)):
+        return content, rows
+    size = max(STRETCH_ROWS, -(-count // MOST_STRETCHES))
+    stretch, places = np.empty(count, np.uint16), np.empty(count, np.int64)
+    stretch[rows] = np.arange(count) // size
+    near = np.argsort(stretch, kind="stable")
+    places[near] = np.arange(count)
+    groups = near, stretch, np.arange(0, count, size)
+    columns = [_grouped(one_piece(content, name), groups) for name in content.column_names]
+    return pa.table(columns, schema=content.schema), places.take(rows)
+
+
+def _grouped(array: pa.Array, groups: native_format.Partitions) -> pa.Array:
+    """Return an array with its values grouped."""
+    if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
+        return array.take(pa.array(groups[0]))
+    data, offsets = native_format.grouped_texts(array, groups)
+    return compiled.arrow_array(array.type, len(array), None, [np.ascontiguousarray(offsets, np.int64), data])

@@ -268,13 +268,13 @@ def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     for row, value in enumerate(values):
         try:
             texts.append(document(value))
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(f"column {name}, row {row:,} ({values.type}) is no jsonb: {error}") from error
     return pa.chunked_array([texts], pa.string())
 
 
 def document(value: pa.Scalar) -> str | None:
-    """Return a struct, a map or a list as JSON; raises ValueError for values that jsonb rejects or changes."""
+    """Return a struct, a map or a list as JSON; raises ValueError or TypeError for what jsonb rejects or changes."""
     if not value.is_valid:
         return None
     try:
@@ -285,8 +285,6 @@ def document(value: pa.Scalar) -> str | None:
         raise ValueError("it holds a day or a moment of a year that is none of 1 to 9999") from error
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError("it holds NaN or infinity, and JSON, so jsonb, has neither: make it NULL") from error
     if "\\u0000" in text or "-0" in text:

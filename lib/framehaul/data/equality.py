@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from itertools import chain
 from types import NoneType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -101,12 +102,11 @@ def content_of(
     repeated keys. pandas often has one representation of NaN and NULL: with `nan_is_null` it is NULL in nullable
     columns.
     """
-    converted = {
-        column.name: _values(received[column.name], column, nan_is_null=nan_is_null and column.nullable)
-        for column in columns
-    }
-    frame = pl.DataFrame([typed.alias(name) for name, (typed, _) in converted.items()])
-    return Content(frame, {name: misfits for name, (_, misfits) in converted.items()})
+    typed, misfits = list[pl.Series](), dict[str, dict[int, object]]()
+    for each in columns:
+        values, misfits[each.name] = _values(received[each.name], each, nan_is_null=nan_is_null and each.nullable)
+        typed.append(values.alias(each.name))
+    return Content(pl.DataFrame(typed), misfits)
 
 
 def other_shape(names: Sequence[str], rows: int, sent_names: Sequence[str], sent_rows: int) -> str | None:
@@ -120,8 +120,11 @@ def first_difference(sent: Content, received: Content) -> Difference | None:
     """Return the first difference, by column, between contents with the same number of rows in the same order."""
     for name in sent.frame.columns:
         differs = _bits(sent.frame[name]).ne_missing(_bits(received.frame[name]))
-        rows = {*sent.misfits.get(name, ()), *received.misfits.get(name, ())}
-        rows = {row for row in rows if not same(sent.value(name, row), received.value(name, row))}
+        rows = {
+            row
+            for row in (*sent.misfits.get(name, ()), *received.misfits.get(name, ()))
+            if type(left := sent.value(name, row)) is not type(right := received.value(name, row)) or left != right
+        }
         if differs.any() and (first := differs.arg_max()) is not None:
             rows.add(first)
         if rows:
@@ -161,11 +164,6 @@ def differs_in(columns: Iterable[str]) -> str:
 def content_fingerprint(*frames: pl.DataFrame) -> int:
     """Return a sum over rows, which is the same for the same rows in any order and in any number of frames."""
     return sum(int(_hashes(frame).to_numpy().sum(dtype=np.uint64)) for frame in frames) % 2**64
-
-
-def same(left: object, right: object) -> bool:
-    """Return whether two Python values are equal and of the same type: True, 1 and 1.0 differ."""
-    return type(left) is type(right) and left == right
 
 
 def _hashes(frame: pl.DataFrame) -> pl.Series:
@@ -216,8 +214,7 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
     if column.type in ARRAYS:
         return _of_lists(values, column)
     typed = pl.repeat(None, len(values), dtype=_dtype(column), eager=True)
-    misfits: dict[int, object] = {}
-    groups = _rows_by_type(values, has_nan=column.type in FLOATS and not nan_is_null)
+    misfits, groups = dict[int, object](), _rows_by_type(values, has_nan=column.type in FLOATS and not nan_is_null)
     while groups:
         rows = groups.pop()
         try:
@@ -240,7 +237,7 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
 def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
     """Return the rows of each Python type without missing values; NaN is missing unless `has_nan`."""
     kinds = {*map(type, values)}
-    if len(kinds) == 1 and not issubclass(next(iter(kinds)), (NoneType, type(pd.NaT), type(pd.NA), float)):
+    if len(kinds) == 1 and not kinds & {NoneType, type(pd.NaT), type(pd.NA), float, np.float64}:
         return [[*range(len(values))]]  # the usual case, in which inspecting values takes as long as converting them
     rows = defaultdict[type, list[int]](list)
     for row, value in enumerate(values):
@@ -251,11 +248,10 @@ def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
 
 def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, object]]:
     """Return `_values` of Python objects in a column of lists."""
-    lists = [value if isinstance(value, list | tuple | np.ndarray) else None for value in values]
-    flat = [each for value in lists if value is not None for each in value]
-    counts = [0 if value is None else len(value) for value in lists]
-    typed, rows = _grouped(flat, counts, [value is None for value in lists], column)
-    rows |= {row for row, value in enumerate(values) if lists[row] is None and not is_missing(value)}
+    missing = [not isinstance(value, list | tuple | np.ndarray) for value in values]
+    lists = [() if is_none else value for value, is_none in zip(values, missing, strict=True)]
+    typed, rows = _grouped([*chain.from_iterable(lists)], [*map(len, lists)], missing, column)
+    rows |= {row for row, value in enumerate(values) if missing[row] and not is_missing(value)}
     return typed, {row: values[row] for row in rows}
 
 

@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeIs
 
@@ -17,7 +16,6 @@ import pyarrow.compute as pc
 
 from framehaul.data.documents import NOT_OF_THE_TYPE, exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +27,17 @@ FIRST_DAYS = -2_440_588
 """4713 BC in days since 1970: PostgreSQL has no earlier dates."""
 UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 """Units of time in a day."""
+SHOWN_BYTES = 24
+"""The number of bytes of invalid text that an error message shows."""
+
+
+class NotTextError(ValueError):
+    """An error for text that is not UTF-8; the message names column, row and remedy."""
+
+    def __init__(self, name: str, row: int, value: bytes) -> None:
+        self.row, self.value = row, value
+        shown = f"{value[:SHOWN_BYTES]!r}{'...' if len(value) > SHOWN_BYTES else ''}"
+        super().__init__(f"column {name}, row {row:,}: {shown} is not UTF-8; read the column as binary")
 
 
 def is_pandas(frame: object) -> TypeIs[pd.DataFrame]:
@@ -45,22 +54,22 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
-    if not isinstance(frame, pl.DataFrame | pa.Table | pa.RecordBatch) and not is_pandas(frame):
-        raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
-    wanted = table.column_names
+    wanted, columns = table.column_names, list[str]()
     if isinstance(frame, pa.Table | pa.RecordBatch):
         columns = frame.schema.names
         for column in table.columns:
             if columns.count(column.name) == 1:
                 check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
-    else:
+    elif isinstance(frame, pl.DataFrame) or is_pandas(frame):
         columns = list(frame.columns)
+    else:
+        raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     if columns == wanted:
         return frame
     problems = {
         "missing": [name for name in wanted if name not in columns],
         "not in the table": [name for name in dict.fromkeys(columns) if name not in wanted],
-        "more than once": [name for name, count in Counter(columns).items() if count > 1],
+        "more than once": [name for name in dict.fromkeys(columns) if columns.count(name) > 1],
     }
     if said := listed(problems):
         raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
@@ -143,7 +152,7 @@ ADDRESSES = {ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$", ColumnType.IPV6: "^[
 
 
 def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raise ValueError for text, in lists as well, that is not a value of its enum, an address or a long number.
+    """Raise ValueError for what is not a value of its enum, an address, a long number or of a size, in lists as well.
 
     Servers and drivers drop the prefix length of a network, turn an IPv4 into an IPv6, or empty text into 0.0.0.0.
     """
@@ -153,6 +162,8 @@ def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     name, fits = column.type.name, pa.array([], pa.bool_())
     if column.type in ADDRESSES:
         fits = pc.match_substring_regex(values, ADDRESSES[column.type])
+    elif column.type is ColumnType.FIXED_BYTES:
+        name, fits = str(column.types.arrow), pc.equal(pc.binary_length(values), column.types.arrow.byte_width)
     elif column.type in LONG_NUMBERS:
         name, texts = column.types.clickhouse, values.to_pylist()
         fits = pa.array([None if text is None else _is_number(text, column) for text in texts], pa.bool_())
@@ -198,10 +209,7 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     for at, column in enumerate(table.columns):
         # Polars exports times in nanoseconds, enums as dictionaries, and bytes without their size.
         if column.innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
-            try:
-                content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
-            except pa.ArrowInvalid as error:
-                raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
+            content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
     return validated(content)
 
 
@@ -210,7 +218,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         name, given, wanted = column.name, frame[column.name], column.types.polars
-        kept = values = _normalised(given, column)
+        kept = values = given
+        if column.innermost.type is ColumnType.UUID and pl.Binary in (given.dtype, getattr(given.dtype, "inner", None)):
+            kept = values = pl.Series(name, uuid_texts(given.to_arrow(compat_level=pl.CompatLevel.oldest())))
         refuse_nulls(values.null_count(), column)
         if values.dtype != wanted:
             try:
@@ -223,25 +233,11 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             check_kept(given if column.type in NESTED else values, kept)
         if kept is not given:
             frame = frame.with_columns(kept)
-        if column.innermost.type is ColumnType.TIME:
-            flat = kept if kept.dtype == pl.Time else kept.explode()
-            if (flat.to_physical() % 1000 != 0).any():
-                said = "holds times with nanoseconds, and the table has microseconds: round them"
-                raise ValueError(f"column {name} {said}")
-        if column.type in (*LONG_NUMBERS, *ADDRESSES):
+        if column.innermost.type is ColumnType.TIME and (kept.explode().to_physical() % 1000 != 0).any():
+            raise ValueError(f"column {name} holds times with nanoseconds, and the table has microseconds: round them")
+        if column.type in (*LONG_NUMBERS, *ADDRESSES, ColumnType.FIXED_BYTES):
             check_forms(kept.to_arrow(), column)
     return frame
-
-
-def _normalised(values: pl.Series, column: Column) -> pl.Series:
-    """Return the values with UUIDs as text; raises ValueError for bytes of another size."""
-    if column.innermost.type is ColumnType.UUID and pl.Binary in (values.dtype, getattr(values.dtype, "inner", None)):
-        return pl.Series(values.name, uuid_texts(values.to_arrow(compat_level=pl.CompatLevel.oldest())))
-    if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
-        size = column.types.arrow.byte_width
-        if (values.bin.size() != size).any():
-            raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
-    return values
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
@@ -249,8 +245,7 @@ def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         for field in found:
             if wanted.get_field_index(field.name) < 0:
-                more = f"a field {field.name!r}, which {wanted} does not have"
-                raise ValueError(f"column {name} holds structs with {more}")
+                raise ValueError(f"column {name} holds structs with a field {field.name!r}, which {wanted} lacks")
             check_fields(field.type, wanted.field(field.name).type, name)
     elif pa.types.is_map(found) and pa.types.is_map(wanted):
         check_fields(found.item_type, wanted.item_type, name)
@@ -339,13 +334,11 @@ def _wide_decimal(kind: pa.DataType) -> pa.DataType:
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
     """Return the table with bytes, and lists of bytes, as binary: ClickHouse exports its String as text."""
     for column in table.columns:
-        if column.innermost.type is not ColumnType.BYTES:
-            continue
-        at, values = arrow.column_names.index(column.name), arrow.column(column.name)
-        if isinstance(values.type, pa.DictionaryType):
-            values = values.combine_chunks().dictionary_decode()
-        if (raw := as_bytes(values.type)) != values.type:
-            arrow = arrow.set_column(at, column.name, values.cast(raw))
+        if column.innermost.type is ColumnType.BYTES:
+            at, values = arrow.column_names.index(column.name), arrow.column(column.name)
+            if isinstance(values.type, pa.DictionaryType):
+                values = values.combine_chunks().dictionary_decode()
+            arrow = arrow.set_column(at, column.name, values.cast(as_bytes(values.type)))
     return arrow
 
 
@@ -406,10 +399,8 @@ def check_finite(array: pa.Array) -> None:
     kind = array.type
     if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all of ns is in range
         units, number = (1, pa.int32()) if pa.types.is_date32(kind) else (UNITS_PER_DAY[kind.unit], pa.int64())
-        first = FIRST_DAYS * units
         least, most = pc.min_max(array.cast(number)).as_py().values()
-        greatest = 2 ** (number.bit_width - 1) - 1
-        if least is not None and (least < first or most == greatest):
+        if least is not None and (least < FIRST_DAYS * units or most == 2 ** (number.bit_width - 1) - 1):
             raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
     elif is_list(kind):
         check_finite(array.flatten())
@@ -458,9 +449,8 @@ def uuid_texts(values: pa.Array) -> pa.Array:
     if not is_list(values.type):
         return uuid_text(pl.Series(values=getattr(values, "storage", values))).to_arrow().cast(pa.string())
     lists = values.cast(pa.list_(pa.binary(UUID_BYTES)))
-    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, uuid_texts(lists.flatten()), mask=lists.is_null())
+    ends = np.append(0, np.cumsum(pc.list_value_length(lists).fill_null(0))).astype(np.int32)
+    return pa.ListArray.from_arrays(ends, uuid_texts(lists.flatten()), mask=lists.is_null())
 
 
 PLAIN = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
@@ -472,9 +462,8 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return scalars as plain values, UUIDs as text; nested values stay as they are, except lists of UUIDs."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        used = (
-            unwrapped(pa.chunked_array([each.dictionary])).combine_chunks().take(each.indices) for each in values.chunks
-        )
+        texts = [unwrapped(pa.chunked_array([each.dictionary])).combine_chunks() for each in values.chunks]
+        used = [each.take(chunk.indices) for each, chunk in zip(texts, values.chunks, strict=True)]
         return pa.chunked_array(used, unwrapped(pa.chunked_array([], kind.value_type)).type)
     if pa.types.is_run_end_encoded(kind):
         return unwrapped(pc.run_end_decode(values))

@@ -12,13 +12,13 @@ from ipaddress import IPv4Address, IPv6Address
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.frames import enum_values, to_pandas, to_polars, uuid_text
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.frames import enum_values, to_polars, uuid_texts
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, Table
+from framehaul.data.schema import ColumnType as T
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -63,7 +63,7 @@ WORDS = ("north", "cart", "mobile", "search", "promo", "video", "retail", "beta"
 
 def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
     """Return generated rows as an Arrow table in `table.arrow_schema`."""
-    texts = table.columns_of(ColumnType.TEXT)
+    texts = table.columns_of(T.TEXT)
     arrays = []
     for position, column in enumerate(table.columns):
         values = _values(table, column, position, rows, seed)
@@ -78,32 +78,27 @@ def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
     return to_polars(arrow_table(table, rows, seed), table)
 
 
-def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
-    """Return generated rows as a pandas frame with the dtypes of `table.pandas_dtypes`."""
-    return to_pandas(arrow_table(table, rows, seed), table)
-
-
 def _values(table: Table, column: Column, position: int, rows: int, seed: int) -> pa.Array:
     random = _random(rows, seed, position)
     match column.type:
-        case ColumnType.UUID:
+        case T.UUID:
             return _uuids(_visits(rows)[1], seed, position)
-        case ColumnType.DATE:
+        case T.DATE:
             # The visits of an entity are spread so that no two are on one day.
             visit, entity = _visits(rows)
             first = _hash(entity, seed, position) % np.uint64(DAYS)
             days = (first + visit * np.uint64(DAYS // ROWS_PER_ENTITY)) % np.uint64(DAYS)
             start = (FIRST_DAY - dt.date(1970, 1, 1)).days
             return pa.array((days + np.uint64(start)).astype(np.int32), pa.int32()).cast(pa.date32())
-        case ColumnType.INT32:
+        case T.INT32:
             # An integer in the key is a source with few values; any other is a metric with many.
             spread = 50 if column.name in table.key else 1_000_000
             return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
-        case ColumnType.FLOAT32 | ColumnType.FLOAT64:
+        case T.FLOAT32 | T.FLOAT64:
             floats = (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 * 1e4 - 500.0
             return pa.array(floats).cast(column.types.arrow, safe=False)
-        case ColumnType.TEXT:
-            ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
+        case T.TEXT:
+            ordinal = table.columns_of(T.TEXT).index(column.name)
             cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
             codes = (random % np.uint64(cardinality)).astype(np.int32)
             used = np.bincount(codes) > 0  # few rows need few words of a vocabulary of up to 250,000
@@ -128,36 +123,23 @@ def _enums(column: Column, random: UInt64s) -> pa.Array:
     return values.take(pa.array((random % np.uint64(len(values))).astype(np.int32)))
 
 
-def _offsets(random: UInt64s) -> npt.NDArray[np.int32]:
-    """Return the offsets of lists of up to three values."""
-    return np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
-
-
-def _lists(column: Column, random: UInt64s) -> pa.Array:
-    offsets = _offsets(random)
-    return pa.ListArray.from_arrays(pa.array(offsets), _inner(column.element, int(offsets[-1]), random))
-
-
-def _fixed_lists(column: Column, random: UInt64s) -> pa.Array:
-    size = column.types.arrow.list_size
-    return pa.FixedSizeListArray.from_arrays(_inner(column.element, size * len(random), random), size)
-
-
-def _structs(column: Column, random: UInt64s) -> pa.Array:
-    """Return structs, some of whose nullable fields are NULL."""
-    parts = [
-        _with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
-        for at, field in enumerate(column.fields)
-    ]
-    return pa.StructArray.from_arrays(parts, [field.name for field in column.fields])
-
-
-def _maps(column: Column, random: UInt64s) -> pa.Array:
-    """Return maps of up to three entries with distinct keys."""
-    offsets, (key, value) = _offsets(random), column.fields
-    values = _inner(value, int(offsets[-1]), random)
-    numbers = (np.arange(len(values)) - np.repeat(offsets[:-1], np.diff(offsets))).astype(str)
-    return pa.MapArray.from_arrays(pa.array(offsets), pa.array(numbers).cast(key.types.arrow), values)
+def _nested(column: Column, random: UInt64s) -> pa.Array:
+    """Return lists or maps of up to three values, lists of a fixed size, or structs; nullable fields may be NULL."""
+    kind, offsets = column.types.arrow, np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
+    if column.type is T.FIXED_LIST:
+        values = _inner(column.element, kind.list_size * len(random), random)
+        return pa.FixedSizeListArray.from_arrays(values, kind.list_size)
+    if column.type is T.STRUCT:
+        parts = [
+            _with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
+            for at, field in enumerate(column.fields)
+        ]
+        return pa.StructArray.from_arrays(parts, [field.name for field in column.fields])
+    values = _inner(column.fields[1] if column.type is T.MAP else column.element, int(offsets[-1]), random)
+    if column.type is T.MAP:
+        keys = pa.array(np.arange(len(values)).astype(str)).cast(kind.key_type)
+        return pa.MapArray.from_arrays(offsets, keys, values)
+    return pa.ListArray.from_arrays(offsets, values)
 
 
 def _inner(column: Column, count: int, random: UInt64s) -> pa.Array:
@@ -174,8 +156,8 @@ def _with_nulls(values: pa.Array, column: Column, random: UInt64s) -> pa.Array:
 
 
 def _wide(column: Column, random: UInt64s) -> pa.Array:
-    unsigned = column.types.clickhouse.startswith("U")
-    return pa.array([str(int(each) if unsigned else int(each) - 2**63) + "0" * 15 for each in random], pa.string())
+    least = 0 if column.types.clickhouse.startswith("U") else -(2**63)
+    return pa.array([str(int(each) + least) + "0" * 15 for each in random], pa.string())
 
 
 def _ticks(column: Column, random: UInt64s) -> pa.Array:
@@ -184,8 +166,7 @@ def _ticks(column: Column, random: UInt64s) -> pa.Array:
     return pa.array(ticks).cast(column.types.arrow)
 
 
-T = ColumnType
-PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
+PLAIN: dict[T, Callable[[Column, UInt64s], pa.Array]] = {
     T.BOOL: lambda _, random: pa.array(random % np.uint64(2) == 1),
     T.INT16: lambda _, random: pa.array((random.astype(np.int64) >> np.int64(24)).astype(np.int16)),
     T.INT64: lambda _, random: pa.array(random.astype(np.int64) >> np.int64(8)),
@@ -199,11 +180,9 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.ENUM: _enums,
     T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
     T.IPV6: lambda _, random: pa.array([str(IPv6Address(int(number) << 64)) for number in random], pa.string()),
-    T.LIST: _lists, T.FIXED_LIST: _fixed_lists, T.NESTED_LIST: _lists, T.STRUCT: _structs, T.MAP: _maps,
-    **dict.fromkeys((T.INT128, T.UINT128, T.INT256, T.UINT256), _wide),
-    T.WIDE_DECIMAL: lambda column, random: pc.binary_join_element_wise(
-        _wide(column, random), (random % np.uint64(90)).astype(str).tolist(), "."
-    ),
+    **dict.fromkeys((*ARRAYS, *NESTED), _nested),
+    **dict.fromkeys(LONG_NUMBERS, _wide),
+    T.WIDE_DECIMAL: lambda column, random: pc.binary_join_element_wise(_wide(column, random), "25", "."),
 }  # fmt: skip
 """Generators of values that both servers can store, for kinds that depend on no other column."""
 
@@ -226,13 +205,12 @@ def _phrase(code: int) -> str:
 
 def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
     """Return version-4 UUIDs as text, one per entity number."""
-    high = _hash(entity, seed, 3_000 + position)
-    low = _hash(entity, seed, 4_000 + position)
+    high, low = _hash(entity, seed, 3_000 + position), _hash(entity, seed, 4_000 + position)
     high = (high & np.uint64(0xFFFF_FFFF_FFFF_0FFF)) | np.uint64(0x4000)
     low = (low & np.uint64(0x3FFF_FFFF_FFFF_FFFF)) | np.uint64(0x8000_0000_0000_0000)
     raw = np.stack([high, low], axis=1).astype(">u8")
     array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(entity), [None, pa.py_buffer(raw)])
-    return uuid_text(pl.Series(values=array)).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+    return uuid_texts(array)
 
 
 def _visits(rows: int) -> tuple[UInt64s, UInt64s]:
@@ -246,10 +224,7 @@ def _random(rows: int, seed: int, stream: int) -> UInt64s:
 
 
 def _hash(numbers: UInt64s, seed: int, stream: int) -> UInt64s:
-    """Return SplitMix64's output at the counters `numbers`, by seed and stream.
-
-    Source: https://prng.di.unimi.it/splitmix64.c
-    """
+    """Return the output of SplitMix64 (https://prng.di.unimi.it/splitmix64.c) at the counters `numbers`."""
     start = (seed * 0x9E37_79B9_7F4A_7C15 + stream * 0xD1B5_4A32_D192_ED03) % 2**64
     z = numbers * np.uint64(0x9E37_79B9_7F4A_7C15) + np.uint64(start)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)

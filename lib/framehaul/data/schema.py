@@ -168,7 +168,7 @@ def _inside(types: Types) -> str:
 def wide_types(clickhouse: str) -> Types:
     """Return the types of integers of 128 or 256 bits, by ClickHouse's name; frames hold text, as Arrow lacks them."""
     least, most = whole_numbers(clickhouse)
-    types = Types(f"numeric({len(str(most))}, 0)", clickhouse, pa.string(), "{0}::text", "toString({0})")
+    types = replace(wide_decimal_types(len(str(most)), 0), clickhouse=clickhouse)
     return _checked(types, f"{{0}} BETWEEN {least} AND {most}")
 
 
@@ -385,22 +385,15 @@ def kind_of(types: Types) -> ColumnType:
     return (kinds or [kind for kind in ColumnType if without_parameters(kind.value) == without_parameters(types)])[0]
 
 
-def _selected(expression: str, quoted: str) -> str:
-    return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
-
-
 def _with_texts_as(schema: pa.Schema, text: pa.DataType, binary: pa.DataType) -> pa.Schema:
     kinds = {pa.string(): text, pa.binary(): binary}
     return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
-type Where = Literal["columns", "nested", "anywhere"]
-
-
-def refuse(table: Table, kinds: Collection[ColumnType], remedy: str, database: str, where: Where = "columns") -> None:
+def refuse(table: Table, kinds: Collection[ColumnType], remedy: str, database: str, where: str = "columns") -> None:
     """Raise ValueError, with the column's type in this database and the remedy, for a column of one of these kinds.
 
-    `where` selects what is checked: the columns, the parts of nested columns, or both.
+    `where` selects what is checked: the "columns", the parts of "nested" columns, or both, "anywhere".
     """
     for column in table.columns:
         checked = (*([column] if where != "nested" else []), *(column.parts if where != "columns" else ()))
@@ -465,7 +458,7 @@ class Table:
     @property
     def postgres_columns_as_in_frames(self) -> str:
         """`postgres_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
-        return ", ".join(_selected(c.types.postgres_select, quote_postgres(c.name)) for c in self.columns)
+        return ", ".join(f"{c.types.postgres_select} AS {{0}}".format(quote_postgres(c.name)) for c in self.columns)
 
     @property
     def postgres_key(self) -> str:
@@ -477,10 +470,9 @@ class Table:
         """CREATE TABLE for PostgreSQL, with the key as primary key."""
         if self.postgres_body:
             return f"CREATE TABLE {self.postgres_name} {self.postgres_body}"
-        lines = [column.postgres_ddl for column in self.columns]
-        if self.key:
-            lines.append(f"PRIMARY KEY ({self.postgres_key})")
-        return f"CREATE TABLE {self.postgres_name} (\n    " + ",\n    ".join(lines) + "\n)"
+        key = [f"PRIMARY KEY ({self.postgres_key})"] if self.key else []
+        lines = ",\n    ".join([*(column.postgres_ddl for column in self.columns), *key])
+        return f"CREATE TABLE {self.postgres_name} (\n    {lines}\n)"
 
     @property
     def clickhouse_name(self) -> str:
@@ -495,7 +487,7 @@ class Table:
     @property
     def clickhouse_columns_as_in_frames(self) -> str:
         """`clickhouse_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
-        return ", ".join(_selected(c.types.clickhouse_select, quote_clickhouse(c.name)) for c in self.columns)
+        return ", ".join(f"{c.types.clickhouse_select} AS {{0}}".format(quote_clickhouse(c.name)) for c in self.columns)
 
     @property
     def clickhouse_key(self) -> str:
@@ -550,14 +542,17 @@ class Table:
         return {column.name: column.pandas_dtype for column in self.columns}
 
 
+_IDS = (
+    Column("entity_key", ColumnType.UUID),
+    Column("event_date", ColumnType.DATE),
+    Column("source_id", ColumnType.INT32),
+)
 _DIMENSIONS = tuple(f"dimension_{letter}" for letter in "abcdef")
 
 ANALYTICS_METRICS = Table(
     name="framehaul_analytics_metrics",
     columns=(
-        Column("entity_key", ColumnType.UUID),
-        Column("event_date", ColumnType.DATE),
-        Column("source_id", ColumnType.INT32),
+        *_IDS,
         *(Column(name, ColumnType.TEXT, low_cardinality=name == "dimension_a") for name in _DIMENSIONS),
         *(Column(f"metric_{number}", ColumnType.INT32) for number in (1, 2, 3)),
         Column("metric_value", ColumnType.FLOAT64),
@@ -571,9 +566,7 @@ _PLACE = {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "
 NESTED_METRICS = Table(
     name="framehaul_nested_metrics",
     columns=(
-        Column("entity_key", ColumnType.UUID),
-        Column("event_date", ColumnType.DATE),
-        Column("source_id", ColumnType.INT32),
+        *_IDS,
         Column("dimension", ColumnType.TEXT),
         Column("metric", ColumnType.INT64),
         Column("metric_value", ColumnType.FLOAT64),

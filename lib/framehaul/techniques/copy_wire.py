@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 
-from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES
+from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES, SLACK
 from framehaul.codecs.copy_binary import CopyDecoder, moved
-from framehaul.data.text import SLACK
 
 if TYPE_CHECKING:
-    from framehaul.data.text import Bytes
+    from framehaul.codecs.compiled import Bytes
 
 WAIT_BYTES = 1 << 17
 """The bytes to wait for: a server sends 8 KiB at a time, and a wakeup for each part costs both sides."""

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.codecs.binary_form import uuid_bytes
+from framehaul.codecs.copy_binary import uuid_bytes
 from framehaul.data.documents import check_document, documents, first_refused
 from framehaul.data.frames import check_text, conform, from_pandas, from_polars
 from framehaul.data.schema import ARRAYS, FIRST_DAY, LAST_DAY, LONG_NUMBERS, NESTED, Column, ColumnType, Table

@@ -20,10 +20,8 @@ from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from psycopg import Connection
 
-from framehaul.codecs.binary_form import in_binary_form, near_key_order
-from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.codecs.native_blocks import native_blocks
-from framehaul.codecs.native_format import NOT_DECODED, read_blocks
+from framehaul.codecs.copy_binary import CopyDecoder, in_binary_form, near_key_order
+from framehaul.codecs.native_format import NOT_DECODED, native_blocks, read_blocks
 from framehaul.data import frames
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import BATCH_ROWS

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from framehaul.codecs.binary_form import with_uuid_bytes
-from framehaul.codecs.native_blocks import native_blocks
+from framehaul.codecs.copy_binary import with_uuid_bytes
+from framehaul.codecs.native_format import native_blocks
 from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_table_order
 from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, adbc_settings

@@ -25,7 +25,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.binary_form import STRETCH_ROWS, in_binary_form, near_key_order
+from framehaul.codecs.copy_binary import STRETCH_ROWS, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, quote_postgres, refuse
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
     from duckdb import DuckDBPyConnection
 
-    from framehaul.data.text import Int64s
+    from framehaul.codecs.compiled import Int64s
     from framehaul.techniques.beyond.postgres_read import PsycopgPair
 
 type Batches = Iterable[pa.RecordBatch]

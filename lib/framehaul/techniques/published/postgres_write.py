@@ -12,7 +12,7 @@ import polars as pl
 import psycopg
 import pyarrow.parquet as pq
 
-from framehaul.codecs.binary_form import with_uuid_bytes
+from framehaul.codecs.copy_binary import with_uuid_bytes
 from framehaul.data.frames import from_pandas
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import ParquetExchange
