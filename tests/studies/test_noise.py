@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from framehaul.bench import store
-from framehaul.studies.noise import study as noise
+from framehaul.studies import noise
 from framehaul.studies.registry import NOISE
-from framehaul.studies.scaling.study import COMPARED
+from framehaul.studies.scaling import COMPARED
 from framehaul.techniques import techniques
 from tests.conftest import WHOLE, numbers_of
 

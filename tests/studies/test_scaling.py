@@ -21,8 +21,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.servers import Servers
-from framehaul.studies.scaling import study as scaling
-from framehaul.studies.scaling.mover import MEMORY, TIME, serve
+from framehaul.studies import scaling
+from framehaul.studies.scaling import serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
@@ -119,8 +119,8 @@ def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, 
             ended_with_the_block(),
             child(context(), move.name, few_rows_together, move.name, file, TABLE) as process,
         ):
-            process.ask(MEMORY)  # the first pass allocates what stays
-            growth.append(process.ask(MEMORY)["peak_rss_bytes"])
+            process.ask(True)  # the first pass allocates what stays
+            growth.append(process.ask(True).usage.peak_rss_bytes)
     assert growth[1] - growth[0] < content.nbytes * 5 // 6 / 2, growth
 
 
@@ -169,7 +169,7 @@ def test_between_passes_no_connection_is_kept(servers: Servers, own_out: Path) -
         with ended_with_the_block(), child(context(), name, serve, name, file) as process:
             for _ in range(2):
                 tables.create(ANALYTICS_METRICS)
-                process.ask(TIME)
+                process.ask(False)
                 while {*tables.run(backends)} - before:  # a backend goes on for a moment when its client has gone
                     pass
 

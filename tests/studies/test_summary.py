@@ -11,7 +11,7 @@ import pytest
 from framehaul.bench import committed, statistics
 from framehaul.errors import ResultsError
 from framehaul.studies import summary
-from framehaul.studies.summary.study import NEEDS
+from framehaul.studies.summary import NEEDS
 from framehaul.techniques.registry import named
 from tests.bench.test_store import passes, result
 
