@@ -20,8 +20,7 @@ from tests.conftest import url_of
 
 TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
 WORKER = (
-    "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
-    "from framehaul.studies.scale_out import cluster, moves"
+    "import cryptography, dask.dataframe, distributed.cli.dask_worker; from framehaul.studies.scale_out import moves"
 )
 EVERY_MODULE = """
 import importlib, pkgutil, framehaul

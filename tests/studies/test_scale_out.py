@@ -28,12 +28,11 @@ from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.registry import SCALE_OUT
-from framehaul.studies.scale_out import cluster as workers
 from framehaul.studies.scale_out import moves, study
-from framehaul.studies.scale_out.cluster import Cluster
 from framehaul.studies.scale_out.moves import Partition, frame_of, make
+from framehaul.studies.scale_out.study import Cluster
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import DATABASES, Database, Direction
+from framehaul.techniques.registry import DATABASES, Database, Direction, named
 from tests.conftest import WHOLE, numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
@@ -42,7 +41,7 @@ ROWS, PARTITIONS, FEW = 8000, 4, 2
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with workers.opened(Settings(), 2) as found:
+    with study.opened(Settings(), 2) as found:
         yield found
 
 
@@ -66,18 +65,18 @@ class Place:
     cluster: Cluster
 
     def target(self) -> moves.Target:
-        return study.target_on(self.server, TABLE)
+        return moves.target_on(self.server, TABLE)
 
     def technique(self, direction: Direction) -> Technique:
-        return study.Task(self.name, direction, 1, 1).technique
+        return named(self.name, direction, study.TECHNIQUES[self.name, direction])
 
     def write(self, files: list[Partition], technique: Technique | None = None) -> None:
-        moves.write(self.target(), technique or self.technique("write"), files, self.cluster)
+        study.write(self.target(), technique or self.technique("write"), files, self.cluster)
 
     def read(self, directory: Path, pieces: int = 3, technique: Technique | None = None) -> int:
         """Reads all of it, and gives the fingerprint of what came."""
         directory.mkdir()
-        moves.read(self.target(), technique or self.technique("read"), pieces, directory, self.cluster)
+        study.read(self.target(), technique or self.technique("read"), pieces, directory, self.cluster)
         paths = sorted(directory.glob("*.parquet"))
         assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
         return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
@@ -108,7 +107,7 @@ def place(request: pytest.FixtureRequest, servers: Servers, cluster: Cluster) ->
 
 
 def sent(files: list[Partition]) -> int:
-    return content_fingerprint(*(frame_of(one.path, TABLE) for one in files))
+    return content_fingerprint(*(frame_of(path, TABLE) for path, _ in files))
 
 
 def held_once(technique: Technique, directory: Path) -> Technique:
@@ -147,19 +146,24 @@ def test_there_and_back_and_again_and_readers_see_what_was_there_or_all_of_it(
 def test_a_read_and_a_dask_dataframe_are_of_one_moment(place: Place, files: list[Partition]) -> None:
     place.write(files)
     target, technique = place.target(), place.technique("read")
+
+    def fetched(piece: moves.Piece) -> pl.DataFrame:
+        frame: pl.DataFrame = moves.moved(target, technique, piece[1], begin=piece[0])
+        return frame
+
     try:
         with target.reading(3) as pieces:
-            first = moves.fetch(target, technique, pieces[0])
+            first = fetched(pieces[0])
             delete = "DELETE FROM {}" if place.name == "postgres" else "ALTER TABLE {} DELETE"
             place.run(f"{delete.format(TABLE.name)} WHERE metric_1 % 2 = 0")
-            rest = [moves.fetch(target, technique, piece) for piece in pieces[1:]]
-            frame = dd.from_map(lambda piece: moves.fetch(target, technique, piece).to_pandas(), pieces)
+            rest = [fetched(piece) for piece in pieces[1:]]
+            frame = dd.from_map(lambda piece: fetched(piece).to_pandas(), pieces)
             counts = place.cluster.client.compute(frame["source_id"].value_counts()).result().to_dict()
     finally:
         target.end()
     assert place.count() < ROWS
     assert content_fingerprint(first, *rest) == sent(files)
-    whole = pl.concat([frame_of(one.path, TABLE) for one in files])
+    whole = pl.concat([frame_of(path, TABLE) for path, _ in files])
     assert counts == dict(whole["source_id"].value_counts().iter_rows())
 
 
@@ -198,7 +202,7 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
         await called(technique, client, table, frame[:100])
         begun.set()
         go_on.wait()
-        async with opened(technique, target.for_workers) as another:
+        async with opened(technique, target.server) as another:
             await called(technique, another, table, frame[100:])
 
     target.begin()
@@ -219,13 +223,17 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
 def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
     place: Place, files: list[Partition], others: list[Partition], error: type[BaseException], tmp_path: Path
 ) -> None:
+    technique = place.technique("write")
+
+    async def shortened(client: Any, table: Any, frame: pl.DataFrame) -> None:
+        await called(technique, client, table, frame[1:])
+
     place.write(others)
-    if error is KeyboardInterrupt:
+    interrupted = error is KeyboardInterrupt
+    if interrupted:
         place.cluster.stop.set()
-    else:
-        files = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
-    with pytest.raises(error, match=None if place.cluster.stop.is_set() else "of partition 3 arrived instead of"):
-        place.write(files)
+    with pytest.raises(error, match=None if interrupted else r"rows of part-0000\d.parquet arrived instead of"):
+        place.write(files, technique if interrupted else dataclasses.replace(technique, function=shortened))
     place.cluster.stop.clear()
     assert place.tables() == []
     assert place.read(tmp_path / "after") == sent(others)
@@ -264,8 +272,8 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
     ) as other:  # fmt: skip
         settings = load_settings({"FRAMEHAUL_SCHEDULER": other.scheduler_address}, None)
-        with workers.opened(settings, 4) as cluster:
-            assert len(cluster.addresses) == 1
+        with study.opened(settings, 4) as cluster:
+            assert len(cluster.client.nthreads()) == 1
             place = Place("postgres", servers.postgres, cluster)
             place.write(files)
             assert place.count() == ROWS
@@ -273,18 +281,17 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    monkeypatch.setattr(workers, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(study, "CONNECT_SECONDS", 1)
     settings = load_settings({"FRAMEHAUL_SCHEDULER": "tcp://127.0.0.1:1"}, None)
-    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), workers.opened(settings, 1):
+    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), study.opened(settings, 1):
         pass
 
 
 def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers.check_workers(cluster.client)
+    study.check_workers(cluster.client)
     monkeypatch.setattr("distributed.versions._version_cached", lambda name: "0.0.1" if name == "polars" else "1")
     with pytest.raises(SettingsError, match=r"polars +\| +0\.0\.1"):
-        workers.check_workers(cluster.client)
+        study.check_workers(cluster.client)
 
 
 @WHOLE
