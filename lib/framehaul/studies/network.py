@@ -51,11 +51,9 @@ The fast ones of PostgreSQL use one and two connections. Those of ClickHouse use
 Native.
 """
 ENCRYPTED = (
-    *COMPARED["postgres", "write"][:2],
-    *COMPARED["postgres", "read"][:2],
-    "http_client_arrow_stream",
+    *COMPARED["postgres", "write"][:2], *COMPARED["postgres", "read"][:2], "http_client_arrow_stream",
     "http_client_native_decoded",
-)
+)  # fmt: skip
 """Techniques that are measured on `NEAR` with TLS as well; clients verify the certificate's authority and host name."""
 CODEC = "zstd"
 WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
@@ -93,8 +91,8 @@ class Task:
         """The task in words, which identifies its rows."""
         names = {"none": "", "direct": "", "tls": "TLS", "pgbouncer": "PgBouncer"}
         parts = self.technique, self.codec, self.network, self.encryption, self.via
-        further = [text for part in parts if (text := names.get(part, part))]
-        return ", ".join([f"{DATABASES[self.database]} {self.direction}", *further])
+        path = f"{DATABASES[self.database]} {self.direction}"
+        return ", ".join(filter(None, (path, *(names.get(part, part) for part in parts))))
 
 
 def with_codec(technique: Technique) -> Technique:
@@ -183,7 +181,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
             return Result(**vars(plain) | vars(task) | columns_of(outcome), task=task.text)
 
         if both.mode == "external":
-            this_run.in_rounds(tasks(), Rounds(rounds), _skip, row, lambda task: task.text)
+            outcome = Skipped("this study shapes the network of servers that framehaul starts; with SERVERS=external it is skipped")
             return
         with opened(this_run.settings, both) as proxies:
             this_run.metadata["pgbouncer"] = None if isinstance(proxies.pooler, str) else proxies.pooler.version
