@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from framehaul.bench import committed, measure, store
+from framehaul.bench.passes import Skipped
 from framehaul.bench.statistics import in_places
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -124,7 +125,7 @@ def test_without_pgbouncer_it_is_said_what_to_install(monkeypatch: pytest.Monkey
 
 def test_without_pgbouncer_the_passes_that_need_it_say_so(proxies: Proxies) -> None:
     with pytest.raises(UnavailableError, match="PgBouncer is not there"):
-        replace(proxies, pooler="PgBouncer is not there").server(replace(READ, via="pgbouncer"))
+        replace(proxies, pooler=Skipped("PgBouncer is not there")).server(replace(READ, via="pgbouncer"))
 
 
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:

@@ -19,10 +19,9 @@ from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.rounds import Log, Rounds
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
+from framehaul.studies import table_shapes as study
 from framehaul.studies.registry import TABLE_SHAPES
-from framehaul.studies.table_shapes import study
-from framehaul.studies.table_shapes.passes import LIMITS, Row, within_limits
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
+from framehaul.studies.table_shapes import LIMITS, SHAPES, STANDARD, Row, Shape, rows_of, within_limits
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import named
 from tests.conftest import WHOLE, values_of
@@ -50,7 +49,7 @@ def test_rows_of_a_shape_are_valid_unique_and_the_same_for_the_same_seed(shape: 
     assert not content.equals(shape.content(shape.table, rows, 8))
     assert content.select(shape.table.key).group_by(shape.table.key).aggregate([]).num_rows == rows
     assert shape.content(shape.table, 0, 7).num_rows == 0
-    found = sizes(shape, 100_000, 0.4, 7)
+    found = rows_of(shape, "sizes", 100_000, 0.4, 7)
     assert found == [10**at for at in range(len(found))]
     assert shape.content(shape.table, found[-1], 7).nbytes < 1.3e6 * 0.4 or found == [1]
 
@@ -97,7 +96,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     planned = {
         (shape.name, size, one.name, number)
         for shape in study.SHAPES_OF[given["points"]]
-        for size in study.rows_of(shape, given["points"], given["rows"], given["megabytes"], given["seed"])
+        for size in rows_of(shape, given["points"], given["rows"], given["megabytes"], given["seed"])
         for path in study.COMPARED
         for one in study.measured_on(shape, path, size)
         for number in range(1, given["rounds"] + 1)

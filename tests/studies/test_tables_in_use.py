@@ -17,7 +17,7 @@ from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies import tables_in_use as study
-from framehaul.studies.tables_in_use import APPEND, LAYOUTS, TABLES, Case, Copies, InPostgres, Task, content, one_pass
+from framehaul.studies.tables_in_use import APPEND, LAYOUTS, TABLES, Case, Copies, InPostgres, Task, one_pass
 from framehaul.techniques.registry import DATABASES, Database, named
 
 FASTEST = {"postgres": "polars_pgpq_presorted", "clickhouse": "polars_http_client_native_presorted"}
@@ -104,7 +104,11 @@ def test_a_request_that_waits_makes_the_next_ones_late() -> None:
     requests = study.at_rate("lookup", Server(), ["SELECT 1"], [begin + 0.15])
     assert requests[1].latency_s > 0.15
     assert [one.error for one in requests[:4]] == [None, None, "ValueError: no", None]
-    first = [study.Request("lookup", 1.0, 0.5, None), study.Request("lookup", 3.0, 2.0, None), study.Request("lookup", 3.5, 9, "no")]
+    first = [
+        study.Request("lookup", 1.0, 0.5, None),
+        study.Request("lookup", 3.0, 2.0, None),
+        study.Request("lookup", 3.5, 9, "no"),
+    ]
     columns = study.summary([*first, study.Request("lookup", 4.5, 9, None)], 2.0, 4.0)
     lookup = {"requests": 1, "errors": 1, "error": "no", "longest_s": 2.0, "before_p50_s": 0.5, "before_p95_s": 0.5}
     assert columns["lookup"] == {**lookup, "p50_s": 2.0, "p95_s": 2.0}

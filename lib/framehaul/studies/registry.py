@@ -112,7 +112,7 @@ POINTS = Parameter(
 )  # fmt: skip
 TABLE_SHAPES = _study(
     "17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED,
-    measured="framehaul.studies.table_shapes.passes:placed",
+    measured="framehaul.studies.table_shapes:placed",
 )  # fmt: skip
 
 EVERYDAY_API = _study("18_everyday_api", ROWS.at(60_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
