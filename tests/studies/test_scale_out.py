@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import dask.dataframe as dd
 import polars as pl
 import pytest
 
-from framehaul.bench import store
 from framehaul.bench.measure import called, opened
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -27,13 +27,11 @@ from framehaul.errors import ServerError, SettingsError, WrongResultError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import moves, study
 from framehaul.studies.scale_out.moves import Partition, frame_of, make
 from framehaul.studies.scale_out.study import Cluster
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
-from tests.conftest import WHOLE, numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS, FEW = 8000, 4, 2
@@ -294,26 +292,12 @@ def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: py
         study.check_workers(cluster.client)
 
 
-@WHOLE
-def test_a_run_measures_every_combination(out: Path) -> None:
-    passes, values = store.read(out / "results" / "scale_out.csv", study.Result), values_of(out, SCALE_OUT)
-    workers, partitions = values["workers"], values["partitions"]
-    pairs = {(one, max(partitions)) for one in workers} | {(max(workers), one) for one in partitions}
-    expected = {
-        (database, direction, *pair, number)
-        for database in DATABASES for direction in ("write", "read")
-        for pair in pairs for number in numbers_of(out)
-    }  # fmt: skip
-    assert set(passes.select("database", "direction", "workers", "partitions", "pass").rows()) == expected
-    assert len(passes) == len(expected)
-    assert set(passes["status"]) == {"ok"}, passes["reason"].to_list()
-    assert passes["rows_per_s"].to_list() == pytest.approx((300 / passes["seconds"]).to_list())
-
-
 @pytest.mark.usefixtures("servers", "own_out")
-def test_without_dask_every_pass_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_every_combination_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = study.run(rows=600, rounds=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
+    every = product(study.TECHNIQUES, [(1, 3), (2, 3), (2, 2)], [1, 2])
+    names = "database", "direction", "workers", "partitions", "pass"
+    assert sorted(found.select(names).rows()) == sorted((*path, *pair, number) for path, pair, number in every)
     assert set(found["status"]) == {"skipped"}
-    assert len(found) == 2 * 2 * 3 * len(DATABASES)
     assert "dask.distributed is not installed: uv sync --extra scale-out" in found["reason"][0]

@@ -103,13 +103,9 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
             file = Path(directory) / "rows.parquet"
             try:
-                if direction == "write":
-                    pq.write_table(content, file)
-                    sent.keep_reference(tables, reference)
-                else:
-                    tables.create(TABLE)
-                    tables.load(TABLE, content)
-                    tables.quiesce()
+                pq.write_table(content, file)
+                sent.keep_reference(tables, reference if direction == "write" else TABLE)
+                tables.quiesce()
                 for move in moves:
                     with child(context(__name__), move.name, serve, move.name, file) as process:
                         one = partial(_moved, process, tables, sent, file)
