@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from framehaul.bench import committed, measure
-from framehaul.bench.passes import Skipped
+from framehaul.bench.passes import attempt
 from framehaul.bench.statistics import in_places
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -102,16 +102,13 @@ def test_pgbouncer_ends_with_the_block(servers: Servers) -> None:
     assert not process.is_running()
 
 
-def test_without_pgbouncer_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pgbouncer_the_passes_that_need_it_say_what_to_install(
+    proxies: Proxies, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    server = PostgresServer("127.0.0.1", 1, "u", "p", "d")
-    with pytest.raises(UnavailableError, match="install the package pgbouncer"), pooling(server):
-        pass
-
-
-def test_without_pgbouncer_the_passes_that_need_it_say_so(proxies: Proxies) -> None:
-    with pytest.raises(UnavailableError, match="PgBouncer is not there"):
-        replace(proxies, pooler=Skipped("PgBouncer is not there")).server(replace(READ, via="pgbouncer"))
+    missing = attempt(lambda: pooling(proxies.both.postgres).__enter__())
+    with pytest.raises(UnavailableError, match="install the package pgbouncer"):
+        replace(proxies, pooler=missing).server(replace(READ, via="pgbouncer"))
 
 
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:

@@ -24,8 +24,8 @@ from framehaul.bench.measure import called, opened
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError, SettingsError, WrongResultError
-from framehaul.servers import PostgresServer, Server, Servers
-from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.servers import Server, Servers
+from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.scale_out import moves, study
 from framehaul.studies.scale_out.moves import Partition, frame_of, make
@@ -35,6 +35,11 @@ from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS, FEW = 8000, 4, 2
+OURS = {
+    "postgres": "SELECT relname FROM pg_class WHERE starts_with(relname, 'framehaul_scaled_') "
+                "AND relkind IN ('r', 'p', 'v') AND NOT relispartition",
+    "clickhouse": "SELECT name FROM system.tables WHERE startsWith(name, 'framehaul_scaled_')",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +84,12 @@ class Place:
         assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
         return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
 
-    def run(self, query: str) -> list[str]:
-        """The first values of the rows that a query returns, if it returns any, as text."""
-        if isinstance(self.server, PostgresServer):
-            return [str(row[0]) for row in PostgresTables(self.server).run(query)]
-        return ClickHouseTables(self.server).run(query, mutations_sync=2).decode().split()
-
     def tables(self) -> list[str]:
         """Ours that are there, but for the table that readers see and what that is made of."""
-        if self.name == "clickhouse":
-            return self.run("SHOW TABLES LIKE 'framehaul_scaled_%'")
-        return self.run("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_scaled_%' AND "
-                        "relkind IN ('r', 'p', 'v') AND NOT relispartition")  # fmt: skip
+        return [name for (name,) in tables_of(self.server).rows(OURS[self.name])]
 
     def count(self) -> int:
-        return int(self.run(f"SELECT count(*) FROM {TABLE.name}")[0])
+        return int(tables_of(self.server).rows(f"SELECT count(*) FROM {TABLE.name}")[0][0])
 
 
 @pytest.fixture(params=DATABASES)
@@ -152,8 +148,7 @@ def test_a_read_and_a_dask_dataframe_are_of_one_moment(place: Place, files: list
     try:
         with target.reading(3) as pieces:
             first = fetched(pieces[0])
-            delete = "DELETE FROM {}" if place.name == "postgres" else "ALTER TABLE {} DELETE"
-            place.run(f"{delete.format(TABLE.name)} WHERE metric_1 % 2 = 0")
+            tables_of(place.server).run(f"DELETE FROM {TABLE.name} WHERE metric_1 % 2 = 0")
             rest = [fetched(piece) for piece in pieces[1:]]
             frame = dd.from_map(lambda piece: fetched(piece).to_pandas(), pieces)
             counts = place.cluster.client.compute(frame["source_id"].value_counts()).result().to_dict()
@@ -239,14 +234,14 @@ def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
 
 def test_a_table_that_is_not_ours_stays(place: Place, files: list[Partition]) -> None:
     key = "" if place.name == "postgres" else " ENGINE = MergeTree ORDER BY mine"
-    place.run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
+    tables_of(place.server).run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
     try:
         with pytest.raises(ServerError, match="framehaul did not make"):
             place.write(files)
         assert place.count() == 0
         assert place.tables() == []
     finally:
-        place.run(f"DROP TABLE {TABLE.name}")
+        tables_of(place.server).run(f"DROP TABLE {TABLE.name}")
 
 
 def test_no_password_is_told(place: Place, files: list[Partition]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -27,20 +26,13 @@ OURS = {
 }
 
 
-@contextmanager
-def grown(servers: Servers, database: Database, *cases: Case) -> Iterator[Copies]:
-    """The kept tables of cases, which are dropped at the end."""
-    with Copies(servers.of(database), 5) as copies:
-        copies.grow(cases)
-        yield copies
-
-
 @pytest.mark.parametrize("database", DATABASES)
 def test_every_copy_is_as_it_was_kept_and_an_append_adds_what_was_sent(database: Database, servers: Servers) -> None:
     technique = named(database, "write", FASTEST[database])
-    cases = [Case(layout, 400, 80) for layout in LAYOUTS[database]]
-    with grown(servers, database, *cases, Case("nine_columns", 0, 80)) as copies:
-        for case in (*cases, Case("nine_columns", 0, 80)):
+    cases = [*(Case(layout, 400, 80) for layout in LAYOUTS[database]), Case("nine_columns", 0, 80)]
+    with Copies(servers.of(database), 5) as copies:
+        copies.grow(cases)
+        for case in cases:
             for _ in range(2):
                 columns, seen = one_pass(copies, Task(technique, case, APPEND))
                 assert not seen
@@ -60,7 +52,8 @@ def test_rows_that_are_lost_doubled_or_changed_are_found(database: Database, ser
         "39 rows were added": lambda frame: frame[1:],
         "not those": lambda frame: frame.with_columns(metric_value=pl.col("metric_value") + 1),
     }
-    with grown(servers, database, case) as copies:
+    with Copies(servers.of(database), 5) as copies:
+        copies.grow([case])
         for message, change in changes.items():
 
             @wraps(way.function)
@@ -80,7 +73,8 @@ def test_others_use_the_table_while_rows_are_appended(database: Database, server
         way.function(*given)
         time.sleep(0.3)
 
-    with ended_with_the_block(), grown(servers, database, case) as copies:
+    with ended_with_the_block(), Copies(servers.of(database), 5) as copies:
+        copies.grow([case])
         _, seen = one_pass(copies, Task(replace(way, function=slow), case, study.TOGETHER))
     for client in seen.values():
         assert (client["errors"], client["error"]) == (0, None)
@@ -102,14 +96,10 @@ def test_a_request_that_waits_makes_the_next_ones_late() -> None:
 
     begin = time.perf_counter()
     requests = study.at_rate("lookup", Server(), ["SELECT 1"], [begin + 0.15])
-    assert requests[1].latency_s > 0.15
-    assert [one.error for one in requests[:4]] == [None, None, "ValueError: no", None]
-    first = [
-        study.Request("lookup", 1.0, 0.5, None),
-        study.Request("lookup", 3.0, 2.0, None),
-        study.Request("lookup", 3.5, 9, "no"),
-    ]
-    columns = study.summary([*first, study.Request("lookup", 4.5, 9, None)], 2.0, 4.0)
+    assert requests[1][1] > 0.15
+    assert [error for *_, error in requests[:4]] == [None, None, "ValueError: no", None]
+    made = [(1.0, 0.5, None), (3.0, 2.0, None), (3.5, 9, "no"), (4.5, 9, None)]
+    columns = study.summary({"lookup": made, "write": []}, 2.0, 4.0)
     lookup = {"requests": 1, "errors": 1, "error": "no", "longest_s": 2.0, "before_p50_s": 0.5, "before_p95_s": 0.5}
     assert columns["lookup"] == {**lookup, "p50_s": 2.0, "p95_s": 2.0}
     assert columns["write"]["p50_s"] is None

@@ -19,10 +19,8 @@ from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRE
 from framehaul.techniques.registry import Database, Direction
 
 MATRIX = Path(__file__).with_name("published_matrix.csv")
-"""Kirill Arkhipenko, "postgres vs clickhouse for bulk dataframe io", kusaku.su, 7 April 2026.
-
-Three passes of 100,000 rows on the author's machine.
-"""
+"""Kirill Arkhipenko, "postgres vs clickhouse for bulk dataframe io", kusaku.su, 7 April 2026: three passes of 100,000
+rows on the author's machine."""
 
 
 class Need(NamedTuple):

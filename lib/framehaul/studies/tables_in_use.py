@@ -107,6 +107,10 @@ OURS = f"database = currentDatabase() AND table = '{NAME}'"
 PARTS = f"SELECT count(), (SELECT count() FROM system.merges WHERE {OURS}) FROM system.parts WHERE active AND {OURS}"
 
 
+type Request = tuple[float, float, str | None]
+"""A request of another client: the time when it was due, its latency since then, and its error."""
+
+
 class Case(NamedTuple):
     """A table, its number of existing rows, and the number of rows that are appended."""
 
@@ -245,7 +249,7 @@ def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict
             begin, end = asyncio.run(append(*arguments))
             requests = others.ask(end)
         seen = summary(requests, begin, end)
-        written = WRITTEN_ROWS * sum(one.client == "write" and one.error is None for one in requests)
+        written = WRITTEN_ROWS * sum(error is None for *_, error in requests["write"])
     columns = {"seconds": end - begin, "rows_per_s": task.case.rows / (end - begin), **copies.at.costs(server)}
     copies.check(task.case, tables_of(server), written)
     return columns, seen
@@ -406,15 +410,6 @@ def content(table: Table, rows: int, seed: int, first_id: int = FIRST_ID) -> pa.
     return made.set_column(0, made.schema.field(0), ids)
 
 
-class Request(NamedTuple):
-    """A request of a client: the time when it was due, its latency since then, and its error."""
-
-    client: str
-    due: float
-    latency_s: float
-    error: str | None
-
-
 def at_rate(client: str, connection: Any, statements: Sequence[str], end: Sequence[float]) -> list[Request]:
     """Send statements in turn at the client's rate, as long as they are due before `end[0]`, and return the requests.
 
@@ -431,7 +426,7 @@ def at_rate(client: str, connection: Any, statements: Sequence[str], end: Sequen
             send(connection, statement)
         except Exception as problem:  # noqa: BLE001  any error is a result, and the client goes on
             error = describe(problem)
-        requests.append(Request(client, due, time.perf_counter() - due, error))
+        requests.append((due, time.perf_counter() - due, error))
     return requests
 
 
@@ -459,16 +454,16 @@ def use(requests: Connection, server: Server, keys: Sequence[str]) -> None:
             end[0] = requests.recv()  # raises EOFError when the parent is gone
         finally:
             end[0] = min(end[0], time.perf_counter())
-        requests.send([request for one in running for request in one.result()])
+        requests.send({client: one.result() for client, one in zip(RATES, running, strict=True)})
 
 
-def summary(requests: Sequence[Request], begin: float, end: float) -> dict[str, dict[str, Any]]:
+def summary(requests: dict[str, list[Request]], begin: float, end: float) -> dict[str, dict[str, Any]]:
     """Return for each client its errors, and the latencies of its other requests before and during an append."""
     columns: dict[str, dict[str, Any]] = {}
-    for client in RATES:
-        errors = [one.error for one in requests if one.client == client and one.error is not None]
-        good = [one for one in requests if one.client == client and one.error is None and one.due <= end]
-        before, during = ([one.latency_s for one in good if (one.due < begin) == early] for early in (True, False))
+    for client, sent in requests.items():
+        errors = [error for *_, error in sent if error is not None]
+        before = [latency for due, latency, error in sent if error is None and due < begin]
+        during = [latency for due, latency, error in sent if error is None and begin <= due <= end]
         columns[client] = {"requests": len(during), "errors": len(errors), "error": next(iter(errors), None)}
         columns[client]["longest_s"] = max(during, default=None)
         for name, latencies in (("before_", before), ("", during)):

@@ -189,29 +189,22 @@ class Task(NamedTuple):
     """The technique by which each worker moves a partition, with a number of workers and partitions."""
 
     technique: Technique
+    label: str
     workers: int
     partitions: int
-
-    @property
-    def label(self) -> str:
-        """The task in words."""
-        path = f"{DATABASES[self.technique.database]} {self.technique.direction}"
-        return f"{path}, {self.workers} workers, {self.partitions} partitions"
 
 
 def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     """Return the tasks of a round: each number of workers with the most partitions, and the other way round."""
-    most = max(partitions)
-    pairs = dict.fromkeys([*((count, most) for count in workers), *((max(workers), count) for count in partitions)])
-    return [Task(named(*path, name), *pair) for path, name in TECHNIQUES.items() for pair in pairs]
+    by_workers = [(count, max(partitions)) for count in workers]
+    pairs = dict.fromkeys([*by_workers, *((max(workers), count) for count in partitions)])
+    every, text = [named(*path, name) for path, name in TECHNIQUES.items()], "{} {}, {} workers, {} partitions".format
+    return [Task(one, text(DATABASES[one.database], one.direction, *pair), *pair) for one in every for pair in pairs]
 
 
 @recording.study(SCALE_OUT.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
-    """Write partitions of a table and read them back, and return one row per task and pass.
-
-    Raises SettingsError when the scheduler cannot be used.
-    """
+    """Write partitions of a table and read them back; raises SettingsError when the scheduler cannot be used."""
     check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)
     terms = {"rows": rows, "workers": workers, "partitions": partitions}
@@ -219,8 +212,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
 
         def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            labels = *task.technique.key, task.label, task.workers, task.partitions
-            return Result(this_run.run_id, *labels, rows, number, **columns_of(outcome))
+            return Result(this_run.run_id, *task.technique.key, *task[1:], rows, number, **columns_of(outcome))
 
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
@@ -254,8 +246,8 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
                 start = time.perf_counter()
                 move(task, Path(name))
                 seconds, usage = time.perf_counter() - start, meter.stop()
-                read = [frame_of(path, TABLE) for path in Path(name).glob("*.parquet")]
-            arrived = tables.content(TABLE) if task.technique.direction == "write" else pl.concat(read)
+                pieces = [frame_of(path, TABLE) for path in Path(name).glob("*.parquet")]
+            arrived = tables.content(TABLE) if task.technique.direction == "write" else pl.concat(pieces)
             values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
             return right(values, expected.difference(arrived))
 
