@@ -200,20 +200,17 @@ class BatchedRead:
 
 @recording.study(EVERYDAY_API.notebook, BatchedRead)
 def run(*, rows: int, rounds: int, seed: int) -> None:
-    """Read a table of a tenth of the rows, and a table of all rows, with each call that returns batches.
-
-    Raises ValueError for a parameter out of range.
-    """
+    """Read a table of a tenth of the rows, and a table of all rows, with each call that returns batches."""
     check(ROWS=(rows, 1))
-    schedule, recorded = Rounds(rounds, 0, seed), recording.with_servers
-    with recorded(EVERYDAY_API, BatchedRead, schedule, rows=rows) as (this_run, both), ended_with_the_block():
+    plan = Rounds(rounds, 0, seed)
+    with recording.with_servers(EVERYDAY_API, BatchedRead, plan, rows=rows) as (this_run, both), ended_with_the_block():
         # Less than one batch shows nothing about memory.
         sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
         this_run.expect(len(CALLS) * len(sizes) * rounds)
 
         def work(stop: threading.Event) -> None:
             for size in sizes:
-                _read_all(this_run, both, size, schedule, stop)
+                _read_all(this_run, both, size, plan, stop)
 
         interruptible(work)
 

@@ -119,13 +119,12 @@ def with_codec(technique: Technique) -> Technique:
 def tasks() -> list[Task]:
     """Return the tasks that are measured in rounds."""
     planned = []
-    for (database, direction), short_names in COMPARED.items():
-        for short in short_names:
+    for path, names in COMPARED.items():
+        for short in names:
             name = f"polars_{short}"
-            codecs = ["none", CODEC] if database == "clickhouse" and name == WITH_CODEC[direction] else ["none"]
-            planned += [Task(database, direction, name, codec, link.name) for codec in codecs for link in LINKS]
-            if short in ENCRYPTED:
-                planned.append(Task(database, direction, name, "none", NEAR.name, "tls"))
+            codecs = ["none", CODEC] if name == WITH_CODEC[path[1]] else ["none"]
+            planned += [Task(*path, name, codec, link.name) for codec in codecs for link in LINKS]
+            planned += [Task(*path, name, "none", NEAR.name, "tls")] if short in ENCRYPTED else []
     return planned
 
 
@@ -169,10 +168,7 @@ def placed(directory: Path) -> pl.DataFrame:
 
 @recording.study(NETWORK.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
-    """Measure every task and return one row per task and pass.
-
-    Warm-ups run over loopback only, because their effect does not depend on the network.
-    """
+    """Measure every task; warm-ups run over loopback only, because their effect does not depend on the network."""
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
     with recording.with_servers(NETWORK, Result, schedule, rows=rows) as (this_run, both):

@@ -169,10 +169,7 @@ class Result:
 
 @recording.study(SCRIPTS_STUDY.notebook, Result)
 def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
-    """Measure every script with each number of rows and return one row per pass.
-
-    Writes fill an empty table, and what they stored is verified; of reads the number of rows is.
-    """
+    """Measure every script with each number of rows; rows that are written are verified, of reads their number is."""
     schedule, tasks = Rounds(rounds, warmup, seed), [*product(sizes, SCRIPTS)]
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-scripts-") as name,
@@ -195,8 +192,8 @@ def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
         interruptible(lambda stop: this_run.in_rounds(tasks, schedule, measure, row, name_of, stop=stop, home=home))
         for database in DATABASES:
             tables_of(both.of(database)).drop(TABLE)
-        sizes_text = ", ".join(f"{rows:,}" for rows in sizes)
-        this_run.metadata["what"] = f"{sizes_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
+        rows_text = ", ".join(f"{rows:,}" for rows in sizes)
+        this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
 
 
 def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> dict[str, Any]:

@@ -159,8 +159,7 @@ CALLS = {1: 10, 10: 5, 100: 3}
 """The number of calls of a pass by rows of a call, otherwise 1: one call of few rows is too short to be timed."""
 READ_CALLS = 5
 """The maximum number of calls of a pass of reads, because each frame is verified whole."""
-_LIMITS = Path(__file__).with_name("table_shapes.tsv")
-LIMITS = dict(pl.read_csv(_LIMITS, separator="\t", empty_string_is_null=False).rows())
+LIMITS = dict(pl.read_csv(Path(__file__).with_suffix(".tsv"), separator="\t", empty_string_is_null=False).rows())
 """Parts of the messages of known limits, each with its remedy; the remedy is empty where the message names it."""
 
 

@@ -43,9 +43,8 @@ def run(
     if study is None:
         raise ValueError(f"{database} {direction}: there is no such direction")
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    of_run = {"rounds": rounds, "warmup": warmup, "seed": seed}
-    measured = recording.study(study.notebook)(_measure)
-    return measured(study, chosen, rows=rows, race=race, profile=profile, table=table, **of_run)
+    measured, schedule = recording.study(study.notebook)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
+    return measured(study, chosen, rows=rows, race=race, profile=profile, table=table, **schedule)
 
 
 def _measure(
