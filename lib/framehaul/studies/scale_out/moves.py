@@ -33,7 +33,7 @@ type Piece = tuple[str, Table]
 
 
 def ranges(count: int) -> list[Range]:
-    """Return ranges that cover all days, and are nearly equal in days of the generated data."""
+    """Return ranges up to the last day of ClickHouse's `Date`, nearly equal in days of the generated data."""
     cuts = [generator.FIRST_DAY + dt.timedelta(generator.DAYS * at // count) for at in range(1, count)]
     return list(itertools.pairwise([FIRST_DAY, *cuts, LAST_DAY]))
 
