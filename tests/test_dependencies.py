@@ -19,8 +19,7 @@ from framehaul.settings import PROJECT
 from tests.conftest import url_of
 
 WORKER = (
-    "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
-    "from framehaul.studies.scale_out import cluster, moves"
+    "import cryptography, dask.dataframe, distributed.cli.dask_worker; from framehaul.studies.scale_out import moves"
 )
 EVERY_MODULE = (
     "import importlib, pkgutil, framehaul; "

@@ -22,8 +22,8 @@ from framehaul.bench.study import NOTEBOOKS, as_given, imported
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PRESETS, PROJECT
+from framehaul.studies import scaling
 from framehaul.studies.registry import chosen, parameters, studies
-from framehaul.studies.scaling import study as scaling
 from framehaul.techniques import techniques
 from framehaul.techniques.streaming import MOVES
 from tests.conftest import WHOLE, RunsCommand, numbers_of, run_command

@@ -20,7 +20,7 @@ from framehaul import collected
 from framehaul.bench import committed, store
 from framehaul.bench.store import Writer
 from framehaul.reporting import pages, tables
-from framehaul.studies.transfers.study import read_all
+from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS
 from tests.bench.test_store import result

@@ -13,7 +13,7 @@ from framehaul.bench import committed, statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.reporting import pages, tables
 from framehaul.reporting.tables import SORTABLE_ROWS
-from framehaul.studies.transfers.study import read_all
+from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import named
 

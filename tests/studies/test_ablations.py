@@ -31,11 +31,8 @@ def test_a_change_is_faster_only_outside_its_interval(changed: tuple[float, ...]
     assert ratios.select("change", "verdict").rows() == [(ONE["change"], verdict)]
 
 
-def test_a_pair_of_a_technique_that_failed_is_left_out(tmp_path: Path) -> None:
+def test_a_pair_of_a_technique_that_failed_is_left_out_and_without_passes_the_remedy_is_named(tmp_path: Path) -> None:
     failed = result(ONE["changed"], seconds=None, status="failed", reason="x")
     assert ablations.ratios(passes(result(ONE["base"]), failed, directory=tmp_path)).is_empty()
-
-
-def test_without_passes_the_remedy_is_named() -> None:
     with pytest.raises(ResultsError, match="run the notebooks"):
         ablations.ratios(pl.DataFrame())

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +20,31 @@ import dask.dataframe as dd
 import polars as pl
 import pytest
 
-from framehaul.bench import store
 from framehaul.bench.measure import called, opened
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError, SettingsError, WrongResultError
-from framehaul.servers import PostgresServer, Server, Servers
-from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.servers import Server, Servers
+from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.registry import SCALE_OUT
-from framehaul.studies.scale_out import cluster as workers
 from framehaul.studies.scale_out import moves, study
-from framehaul.studies.scale_out.cluster import Cluster
 from framehaul.studies.scale_out.moves import Partition, frame_of, make
+from framehaul.studies.scale_out.study import Cluster
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import DATABASES, Database, Direction
-from tests.conftest import WHOLE, numbers_of, values_of
+from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS, FEW = 8000, 4, 2
+OURS = {
+    "postgres": "SELECT relname FROM pg_class WHERE starts_with(relname, 'framehaul_scaled_') "
+                "AND relkind IN ('r', 'p', 'v') AND NOT relispartition",
+    "clickhouse": "SELECT name FROM system.tables WHERE startsWith(name, 'framehaul_scaled_')",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with workers.opened(Settings(), 2) as found:
+    with study.opened(Settings(), 2) as found:
         yield found
 
 
@@ -66,37 +68,28 @@ class Place:
     cluster: Cluster
 
     def target(self) -> moves.Target:
-        return study.target_on(self.server, TABLE)
+        return moves.target_on(self.server, TABLE)
 
     def technique(self, direction: Direction) -> Technique:
-        return study.Task(self.name, direction, 1, 1).technique
+        return named(self.name, direction, study.TECHNIQUES[self.name, direction])
 
     def write(self, files: list[Partition], technique: Technique | None = None) -> None:
-        moves.write(self.target(), technique or self.technique("write"), files, self.cluster)
+        study.write(self.target(), technique or self.technique("write"), files, self.cluster)
 
     def read(self, directory: Path, pieces: int = 3, technique: Technique | None = None) -> int:
         """Reads all of it, and gives the fingerprint of what came."""
         directory.mkdir()
-        moves.read(self.target(), technique or self.technique("read"), pieces, directory, self.cluster)
+        study.read(self.target(), technique or self.technique("read"), pieces, directory, self.cluster)
         paths = sorted(directory.glob("*.parquet"))
         assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
         return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
 
-    def run(self, query: str) -> list[str]:
-        """The first values of the rows that a query returns, if it returns any, as text."""
-        if isinstance(self.server, PostgresServer):
-            return [str(row[0]) for row in PostgresTables(self.server).run(query)]
-        return ClickHouseTables(self.server).run(query, mutations_sync=2).decode().split()
-
     def tables(self) -> list[str]:
         """Ours that are there, but for the table that readers see and what that is made of."""
-        if self.name == "clickhouse":
-            return self.run("SHOW TABLES LIKE 'framehaul_scaled_%'")
-        return self.run("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_scaled_%' AND "
-                        "relkind IN ('r', 'p', 'v') AND NOT relispartition")  # fmt: skip
+        return [name for (name,) in tables_of(self.server).rows(OURS[self.name])]
 
     def count(self) -> int:
-        return int(self.run(f"SELECT count(*) FROM {TABLE.name}")[0])
+        return int(tables_of(self.server).rows(f"SELECT count(*) FROM {TABLE.name}")[0][0])
 
 
 @pytest.fixture(params=DATABASES)
@@ -108,7 +101,7 @@ def place(request: pytest.FixtureRequest, servers: Servers, cluster: Cluster) ->
 
 
 def sent(files: list[Partition]) -> int:
-    return content_fingerprint(*(frame_of(one.path, TABLE) for one in files))
+    return content_fingerprint(*(frame_of(path, TABLE) for path, _ in files))
 
 
 def held_once(technique: Technique, directory: Path) -> Technique:
@@ -147,19 +140,23 @@ def test_there_and_back_and_again_and_readers_see_what_was_there_or_all_of_it(
 def test_a_read_and_a_dask_dataframe_are_of_one_moment(place: Place, files: list[Partition]) -> None:
     place.write(files)
     target, technique = place.target(), place.technique("read")
+
+    def fetched(piece: moves.Piece) -> pl.DataFrame:
+        frame: pl.DataFrame = moves.moved(target, technique, piece[1], begin=piece[0])
+        return frame
+
     try:
         with target.reading(3) as pieces:
-            first = moves.fetch(target, technique, pieces[0])
-            delete = "DELETE FROM {}" if place.name == "postgres" else "ALTER TABLE {} DELETE"
-            place.run(f"{delete.format(TABLE.name)} WHERE metric_1 % 2 = 0")
-            rest = [moves.fetch(target, technique, piece) for piece in pieces[1:]]
-            frame = dd.from_map(lambda piece: moves.fetch(target, technique, piece).to_pandas(), pieces)
+            first = fetched(pieces[0])
+            tables_of(place.server).run(f"DELETE FROM {TABLE.name} WHERE metric_1 % 2 = 0")
+            rest = [fetched(piece) for piece in pieces[1:]]
+            frame = dd.from_map(lambda piece: fetched(piece).to_pandas(), pieces)
             counts = place.cluster.client.compute(frame["source_id"].value_counts()).result().to_dict()
     finally:
         target.end()
     assert place.count() < ROWS
     assert content_fingerprint(first, *rest) == sent(files)
-    whole = pl.concat([frame_of(one.path, TABLE) for one in files])
+    whole = pl.concat([frame_of(path, TABLE) for path, _ in files])
     assert counts == dict(whole["source_id"].value_counts().iter_rows())
 
 
@@ -198,7 +195,7 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
         await called(technique, client, table, frame[:100])
         begun.set()
         go_on.wait()
-        async with opened(technique, target.for_workers) as another:
+        async with opened(technique, target.server) as another:
             await called(technique, another, table, frame[100:])
 
     target.begin()
@@ -219,13 +216,17 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
 def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
     place: Place, files: list[Partition], others: list[Partition], error: type[BaseException], tmp_path: Path
 ) -> None:
+    technique = place.technique("write")
+
+    async def shortened(client: Any, table: Any, frame: pl.DataFrame) -> None:
+        await called(technique, client, table, frame[1:])
+
     place.write(others)
-    if error is KeyboardInterrupt:
+    interrupted = error is KeyboardInterrupt
+    if interrupted:
         place.cluster.stop.set()
-    else:
-        files = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
-    with pytest.raises(error, match=None if place.cluster.stop.is_set() else "of partition 3 arrived instead of"):
-        place.write(files)
+    with pytest.raises(error, match=None if interrupted else r"rows of part-0000\d.parquet arrived instead of"):
+        place.write(files, technique if interrupted else dataclasses.replace(technique, function=shortened))
     place.cluster.stop.clear()
     assert place.tables() == []
     assert place.read(tmp_path / "after") == sent(others)
@@ -233,14 +234,14 @@ def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
 
 def test_a_table_that_is_not_ours_stays(place: Place, files: list[Partition]) -> None:
     key = "" if place.name == "postgres" else " ENGINE = MergeTree ORDER BY mine"
-    place.run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
+    tables_of(place.server).run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
     try:
         with pytest.raises(ServerError, match="framehaul did not make"):
             place.write(files)
         assert place.count() == 0
         assert place.tables() == []
     finally:
-        place.run(f"DROP TABLE {TABLE.name}")
+        tables_of(place.server).run(f"DROP TABLE {TABLE.name}")
 
 
 def test_no_password_is_told(place: Place, files: list[Partition]) -> None:
@@ -264,8 +265,8 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
     ) as other:  # fmt: skip
         settings = load_settings({"FRAMEHAUL_SCHEDULER": other.scheduler_address}, None)
-        with workers.opened(settings, 4) as cluster:
-            assert len(cluster.addresses) == 1
+        with study.opened(settings, 4) as cluster:
+            assert len(cluster.client.nthreads()) == 1
             place = Place("postgres", servers.postgres, cluster)
             place.write(files)
             assert place.count() == ROWS
@@ -273,40 +274,25 @@ def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: l
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    monkeypatch.setattr(workers, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(study, "CONNECT_SECONDS", 1)
     settings = load_settings({"FRAMEHAUL_SCHEDULER": "tcp://127.0.0.1:1"}, None)
-    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), workers.opened(settings, 1):
+    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"), study.opened(settings, 1):
         pass
 
 
 def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers.check_workers(cluster.client)
+    study.check_workers(cluster.client)
     monkeypatch.setattr("distributed.versions._version_cached", lambda name: "0.0.1" if name == "polars" else "1")
     with pytest.raises(SettingsError, match=r"polars +\| +0\.0\.1"):
-        workers.check_workers(cluster.client)
-
-
-@WHOLE
-def test_a_run_measures_every_combination(out: Path) -> None:
-    passes, values = store.read(out / "results" / "scale_out.csv", study.Result), values_of(out, SCALE_OUT)
-    workers, partitions = values["workers"], values["partitions"]
-    pairs = {(one, max(partitions)) for one in workers} | {(max(workers), one) for one in partitions}
-    expected = {
-        (database, direction, *pair, number)
-        for database in DATABASES for direction in ("write", "read")
-        for pair in pairs for number in numbers_of(out)
-    }  # fmt: skip
-    assert set(passes.select("database", "direction", "workers", "partitions", "pass").rows()) == expected
-    assert len(passes) == len(expected)
-    assert set(passes["status"]) == {"ok"}, passes["reason"].to_list()
-    assert passes["rows_per_s"].to_list() == pytest.approx((300 / passes["seconds"]).to_list())
+        study.check_workers(cluster.client)
 
 
 @pytest.mark.usefixtures("servers", "own_out")
-def test_without_dask_every_pass_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_every_combination_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = study.run(rows=600, rounds=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
+    every = product(study.TECHNIQUES, [(1, 3), (2, 3), (2, 2)], [1, 2])
+    names = "database", "direction", "workers", "partitions", "pass"
+    assert sorted(found.select(names).rows()) == sorted((*path, *pair, number) for path, pair, number in every)
     assert set(found["status"]) == {"skipped"}
-    assert len(found) == 2 * 2 * 3 * len(DATABASES)
     assert "dask.distributed is not installed: uv sync --extra scale-out" in found["reason"][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -21,8 +20,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.servers import Servers
-from framehaul.studies.scaling import study as scaling
-from framehaul.studies.scaling.mover import MEMORY, TIME, serve
+from framehaul.studies import scaling
+from framehaul.studies.scaling import serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
@@ -72,25 +71,25 @@ def test_a_reader_that_stops_half_way_leaves_no_half_answer_behind(servers: Serv
 
 
 @pytest.mark.parametrize("move", streaming.STREAMED[1::2], ids=lambda move: move.name)
-def test_a_file_that_cannot_be_written_is_told_and_locks_nothing(
+def test_a_read_that_fails_leaves_the_file_that_was_there_and_locks_nothing(
     move: Technique, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Half of a Parquet file with an end of its own looks whole."""
     monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 1000)
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
+    file = tmp_path / "rows.parquet"
+    file.write_bytes(b"what was there")
     with (
         table_on(servers.of(move.database), TABLE, generator.arrow_table(TABLE, 40_000, 1)),
         CLIENTS[move.client](servers.of(move.database)) as client,  # type: ignore[union-attr]  # none is asynchronous
     ):
         try:
-            move.function(client, TABLE, tmp_path / "rows.parquet")
+            move.function(client, TABLE, file)
         except OSError:  # while it is handled all that it went through is still there
-            if isinstance(client, tuple):
-                assert client[0].closed
-            else:
-                assert client.post("SELECT 1").read() == b"1\n"
+            assert client[0].closed if isinstance(client, tuple) else client.post("SELECT 1").read() == b"1\n"
         else:
             pytest.fail("nothing was raised")
-    assert [*tmp_path.iterdir()] == []
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"what was there"]
 
 
 def full_disk(*_: object) -> None:
@@ -119,23 +118,9 @@ def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, 
             ended_with_the_block(),
             child(context(), move.name, few_rows_together, move.name, file, TABLE) as process,
         ):
-            process.ask(MEMORY)  # the first pass allocates what stays
-            growth.append(process.ask(MEMORY)["peak_rss_bytes"])
+            process.ask(True)  # the first pass allocates what stays
+            growth.append(process.ask(True).usage.peak_rss_bytes)
     assert growth[1] - growth[0] < content.nbytes * 5 // 6 / 2, growth
-
-
-def test_a_read_that_fails_leaves_the_file_that_was_there(tmp_path: Path) -> None:
-    """Half of a Parquet file with an end of its own looks whole."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from generator.arrow_table(TABLE, 10, 1).to_batches()
-        raise ValueError("the server is gone")
-
-    file = tmp_path / "rows.parquet"
-    file.write_bytes(b"what was there")
-    with pytest.raises(ValueError, match="the server is gone"):
-        streaming.write_batches(batches(), TABLE, file)
-    assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"what was there"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +154,7 @@ def test_between_passes_no_connection_is_kept(servers: Servers, own_out: Path) -
         with ended_with_the_block(), child(context(), name, serve, name, file) as process:
             for _ in range(2):
                 tables.create(ANALYTICS_METRICS)
-                process.ask(TIME)
+                process.ask(False)
                 while {*tables.run(backends)} - before:  # a backend goes on for a moment when its client has gone
                     pass
 

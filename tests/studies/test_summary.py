@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from framehaul.bench import committed, statistics
 from framehaul.errors import ResultsError
 from framehaul.studies import summary
-from framehaul.studies.summary.study import NEEDS
+from framehaul.studies.summary import NEEDS
 from framehaul.techniques.registry import named
 from tests.bench.test_store import passes, result
 
@@ -51,12 +50,6 @@ def test_what_is_not_measured_is_not_recommended(tmp_path: Path) -> None:
         summary.load(tmp_path)
     failed = passes(result(seconds=None, status="failed", reason="x"), directory=tmp_path)
     assert summary.which(failed, USUAL).is_empty()
-
-
-def test_the_matrix_has_the_published_figures_by_label() -> None:
-    label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
-    assert len(summary.matrix()) == 56
-    assert summary.matrix().filter(pl.col("label") == label)["published_rows_per_s"].to_list() == [1283592.69]
 
 
 def test_overlapping_passes_are_tied_and_bulk_loads_compete_with_bulk_loads_alone(tmp_path: Path) -> None:

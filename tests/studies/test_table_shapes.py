@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import polars as pl
 import psycopg
 import pytest
 
-from framehaul.bench import measure, store
+from framehaul.bench import measure
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.rounds import Log, Rounds
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
-from framehaul.studies.registry import TABLE_SHAPES
-from framehaul.studies.table_shapes import study
-from framehaul.studies.table_shapes.passes import LIMITS, Row, within_limits
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
+from framehaul.studies import table_shapes as study
+from framehaul.studies.table_shapes import LIMITS, SHAPES, STANDARD, Shape, rows_of, within_limits
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import named
-from tests.conftest import WHOLE, values_of
 
 ROWS = 30
 READ, WRITE = "polars_psycopg_row_fetch", "polars_psycopg_copy_text"
@@ -50,7 +45,7 @@ def test_rows_of_a_shape_are_valid_unique_and_the_same_for_the_same_seed(shape: 
     assert not content.equals(shape.content(shape.table, rows, 8))
     assert content.select(shape.table.key).group_by(shape.table.key).aggregate([]).num_rows == rows
     assert shape.content(shape.table, 0, 7).num_rows == 0
-    found = sizes(shape, 100_000, 0.4, 7)
+    found = rows_of(shape, "sizes", 100_000, 0.4, 7)
     assert found == [10**at for at in range(len(found))]
     assert shape.content(shape.table, found[-1], 7).nbytes < 1.3e6 * 0.4 or found == [1]
 
@@ -88,23 +83,3 @@ def test_nested_types_arrive_or_are_refused_with_a_remedy(shape: Shape, servers:
     for path in study.COMPARED:
         for name, outcome in moved(study.measured_on(shape, path, ROWS), servers, shape, ROWS).items():
             assert isinstance(within_limits(outcome), Ok | Skipped), (name, outcome)
-
-
-@WHOLE
-def test_results_are_those_of_the_plan(out: Path) -> None:
-    given = values_of(out, TABLE_SHAPES)
-    passes = store.read(out / "results" / TABLE_SHAPES.results, Row)
-    planned = {
-        (shape.name, size, one.name, number)
-        for shape in study.SHAPES_OF[given["points"]]
-        for size in study.rows_of(shape, given["points"], given["rows"], given["megabytes"], given["seed"])
-        for path in study.COMPARED
-        for one in study.measured_on(shape, path, size)
-        for number in range(1, given["rounds"] + 1)
-    }
-    assert set(passes.select("shape", "rows", "technique", "pass").rows()) == planned
-    good = passes.filter(status="ok")
-    assert set(passes["status"]) <= {"ok", "skipped"}
-    assert (good["p50_s"] <= good["p99_s"]).all()
-    assert np.allclose(good["rows"] * good["calls"] / good["seconds"], good["rows_per_s"])
-    assert good.filter(pl.col("calls") > 1)["peak_rss_bytes"].null_count() == len(good.filter(pl.col("calls") > 1))

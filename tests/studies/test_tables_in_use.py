@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -16,19 +15,8 @@ from framehaul.bench.children import ended_with_the_block
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.studies.tables_in_use.copies import Copies, InPostgres
-from framehaul.studies.tables_in_use.layouts import LAYOUTS, SEED_STEP, TABLES, Case, content
-from framehaul.studies.tables_in_use.others import Request, at_rate, summary
-from framehaul.studies.tables_in_use.study import (
-    APPEND,
-    BUSY,
-    BUSY_LAYOUT,
-    IN_ALL_TABLES,
-    TOGETHER,
-    Task,
-    groups,
-    one_pass,
-)
+from framehaul.studies import tables_in_use as study
+from framehaul.studies.tables_in_use import APPEND, LAYOUTS, TABLES, Case, Copies, InPostgres, Task, one_pass
 from framehaul.techniques.registry import DATABASES, Database, named
 
 FASTEST = {"postgres": "polars_pgpq_presorted", "clickhouse": "polars_http_client_native_presorted"}
@@ -38,27 +26,20 @@ OURS = {
 }
 
 
-@contextmanager
-def grown(servers: Servers, database: Database, *cases: Case) -> Iterator[Copies]:
-    """The kept tables of cases, which are dropped at the end."""
-    with Copies(servers.of(database), 5) as copies:
-        copies.grow(cases)
-        yield copies
-
-
 @pytest.mark.parametrize("database", DATABASES)
 def test_every_copy_is_as_it_was_kept_and_an_append_adds_what_was_sent(database: Database, servers: Servers) -> None:
     technique = named(database, "write", FASTEST[database])
-    cases = [Case(layout, 400, 80) for layout in LAYOUTS[database]]
-    with grown(servers, database, *cases, Case("nine_columns", 0, 80)) as copies:
-        for case in (*cases, Case("nine_columns", 0, 80)):
+    cases = [*(Case(layout, 400, 80) for layout in LAYOUTS[database]), Case("nine_columns", 0, 80)]
+    with Copies(servers.of(database), 5) as copies:
+        copies.grow(cases)
+        for case in cases:
             for _ in range(2):
                 columns, seen = one_pass(copies, Task(technique, case, APPEND))
                 assert not seen
                 assert columns["rows_per_s"] == case.rows / columns["seconds"]
                 assert columns.get("dead_rows", 0) == 0
                 assert columns.get("parts") in (None, 24 if case.existing_rows else 12)
-        _, tables = copies.at.fresh(cases[0])
+        tables = tables_of(copies.at.fresh(cases[0]))
         assert tables.rows_fingerprint(TABLES["nine_columns"]) == copies._before[cases[0]]
     left = tables_of(servers.of(database)).run(OURS[database])
     assert not left
@@ -71,7 +52,8 @@ def test_rows_that_are_lost_doubled_or_changed_are_found(database: Database, ser
         "39 rows were added": lambda frame: frame[1:],
         "not those": lambda frame: frame.with_columns(metric_value=pl.col("metric_value") + 1),
     }
-    with grown(servers, database, case) as copies:
+    with Copies(servers.of(database), 5) as copies:
+        copies.grow([case])
         for message, change in changes.items():
 
             @wraps(way.function)
@@ -84,15 +66,16 @@ def test_rows_that_are_lost_doubled_or_changed_are_found(database: Database, ser
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_others_use_the_table_while_rows_are_appended(database: Database, servers: Servers) -> None:
-    way, case = named(database, "write", BUSY[database][-1]), Case(BUSY_LAYOUT[database], 400, 80)
+    way, case = named(database, "write", study.BUSY[database][-1]), Case(study.BUSY_LAYOUT[database], 400, 80)
 
     @wraps(way.function)
     def slow(*given: Any) -> None:
         way.function(*given)
         time.sleep(0.3)
 
-    with ended_with_the_block(), grown(servers, database, case) as copies:
-        _, seen = one_pass(copies, Task(replace(way, function=slow), case, TOGETHER))
+    with ended_with_the_block(), Copies(servers.of(database), 5) as copies:
+        copies.grow([case])
+        _, seen = one_pass(copies, Task(replace(way, function=slow), case, study.TOGETHER))
     for client in seen.values():
         assert (client["errors"], client["error"]) == (0, None)
         assert client["requests"] > 0
@@ -112,11 +95,11 @@ def test_a_request_that_waits_makes_the_next_ones_late() -> None:
                 raise ValueError("no")
 
     begin = time.perf_counter()
-    requests = at_rate("lookup", Server(), ["SELECT 1"], [begin + 0.15])
-    assert requests[1].latency_s > 0.15
-    assert [one.error for one in requests[:4]] == [None, None, "ValueError: no", None]
-    first = [Request("lookup", 1.0, 0.5, None), Request("lookup", 3.0, 2.0, None), Request("lookup", 3.5, 9, "no")]
-    columns = summary([*first, Request("lookup", 4.5, 9, None)], 2.0, 4.0)
+    requests = study.at_rate("lookup", Server(), ["SELECT 1"], [begin + 0.15])
+    assert requests[1][1] > 0.15
+    assert [error for *_, error in requests[:4]] == [None, None, "ValueError: no", None]
+    made = [(1.0, 0.5, None), (3.0, 2.0, None), (3.5, 9, "no"), (4.5, 9, None)]
+    columns = study.summary({"lookup": made, "write": []}, 2.0, 4.0)
     lookup = {"requests": 1, "errors": 1, "error": "no", "longest_s": 2.0, "before_p50_s": 0.5, "before_p95_s": 0.5}
     assert columns["lookup"] == {**lookup, "p50_s": 2.0, "p95_s": 2.0}
     assert columns["write"]["p50_s"] is None
@@ -140,12 +123,14 @@ def test_what_is_not_ours_stays_and_who_may_not_create_databases_is_told_the_rem
 
 
 def test_only_the_fewest_rows_go_into_all_tables_and_keys_do_not_collide() -> None:
-    few, many, busy = groups("postgres", [10, 1_000_000], [0, 10], [*TABLES], 50)
+    few, many, busy = study.groups("postgres", [10, 1_000_000], [0, 10], [*TABLES], 50)
     assert {task.case.layout for task in few} == {*LAYOUTS["postgres"]}
     assert {task.case for task in many} == {Case("nine_columns", 0, 1_000_000)}
-    assert len({task.technique for task in few if task.case.layout == "random_uuid"}) == IN_ALL_TABLES
+    assert len({task.technique for task in few if task.case.layout == "random_uuid"}) == study.IN_ALL_TABLES
     assert "everyday" not in {task.technique.origin for task in many}
     assert {task.case for task in busy} == {Case("one_index", 500, 50)}
     for table in TABLES.values():
-        keys = [content(table, 100, 5 + part * SEED_STEP, part * 100).select(table.key) for part in range(3)]
+        keys = [
+            study.content(table, 100, 5 + part * study.SEED_STEP, part * 100).select(table.key) for part in range(3)
+        ]
         assert len(pl.concat(map(pl.DataFrame, keys)).unique()) == 300

@@ -9,7 +9,7 @@ import pytest
 from framehaul.bench import store
 from framehaul.reporting.tables import size_text
 from framehaul.servers import Servers
-from framehaul.studies.transfers import study
+from framehaul.studies import transfers
 from framehaul.techniques.registry import named
 
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
@@ -18,24 +18,24 @@ CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_
 @pytest.fixture
 def few(servers: Servers, own_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of few techniques, on the tests' servers, that leaves its results elsewhere."""
-    monkeypatch.setattr(study, "techniques", lambda *_: [named("postgres", "read", name) for name in CHOSEN])
+    monkeypatch.setattr(transfers, "techniques", lambda *_: [named("postgres", "read", name) for name in CHOSEN])
     return own_out
 
 
 def test_without_a_race_nobody_falls_behind(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "leaders", lambda *_: [])
-    found = study.run("postgres", "read", rows=500, rounds=2, warmup=0, seed=1)
+    monkeypatch.setattr(transfers, "leaders", lambda *_: [])
+    found = transfers.run("postgres", "read", rows=500, rounds=2, warmup=0, seed=1)
     assert sorted(found["technique"]) == sorted(CHOSEN * 2)
 
 
 def test_another_table_is_another_run(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = [named("postgres", "read", name) for name in ("polars_adbc_fetch", CHOSEN[1])]
-    monkeypatch.setattr(study, "techniques", lambda *_: chosen)
-    found = study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="nested")
+    monkeypatch.setattr(transfers, "techniques", lambda *_: chosen)
+    found = transfers.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="nested")
     assert dict(found.select("technique", "status").iter_rows()) == {"polars_adbc_fetch": "ok", CHOSEN[1]: "failed"}
     assert "numbers is bigint[], which is not parsed" in " ".join(found["reason"].drop_nulls())
     run = store.read_metadata(few / "results")["runs"]["02_postgres_read"]
     assert run["table"] == run["parameters"]["table"] == "nested"
     assert "of the table 'nested'" in size_text(run)
     with pytest.raises(ValueError, match="TABLE='other': choose from standard, nested"):
-        study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="other")
+        transfers.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="other")

@@ -24,7 +24,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.summary import published
+from framehaul.studies import summary
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES
@@ -208,7 +208,7 @@ def test_the_code_shown_is_the_technique_without_its_registration() -> None:
 
 
 def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
-    with published.PATH.open(newline="") as file:
+    with summary.MATRIX.open(newline="") as file:
         rows = [(row["database"], row["direction"], row["technique"]) for row in csv.DictReader(file)]
     ours = [(found.database, found.direction, found.label) for found in techniques() if found.origin == "published"]
     assert len(rows) == 56

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import polars as pl
 import pyarrow as pa
@@ -17,11 +18,12 @@ import pyarrow as pa
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Pass, Skipped, columns_of, describe
+from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of, describe, value_of
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import ANALYTICS_METRICS as TABLE
+from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.embedded import home_of_a_run
@@ -51,11 +53,9 @@ The fast ones of PostgreSQL use one and two connections. Those of ClickHouse use
 Native.
 """
 ENCRYPTED = (
-    *COMPARED["postgres", "write"][:2],
-    *COMPARED["postgres", "read"][:2],
-    "http_client_arrow_stream",
+    *COMPARED["postgres", "write"][:2], *COMPARED["postgres", "read"][:2], "http_client_arrow_stream",
     "http_client_native_decoded",
-)
+)  # fmt: skip
 """Techniques that are measured on `NEAR` with TLS as well; clients verify the certificate's authority and host name."""
 CODEC = "zstd"
 WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
@@ -93,8 +93,8 @@ class Task:
         """The task in words, which identifies its rows."""
         names = {"none": "", "direct": "", "tls": "TLS", "pgbouncer": "PgBouncer"}
         parts = self.technique, self.codec, self.network, self.encryption, self.via
-        further = [text for part in parts if (text := names.get(part, part))]
-        return ", ".join([f"{DATABASES[self.database]} {self.direction}", *further])
+        path = f"{DATABASES[self.database]} {self.direction}"
+        return ", ".join(filter(None, (path, *(names.get(part, part) for part in parts))))
 
 
 def with_codec(technique: Technique) -> Technique:
@@ -119,13 +119,12 @@ def with_codec(technique: Technique) -> Technique:
 def tasks() -> list[Task]:
     """Return the tasks that are measured in rounds."""
     planned = []
-    for (database, direction), short_names in COMPARED.items():
-        for short in short_names:
+    for path, names in COMPARED.items():
+        for short in names:
             name = f"polars_{short}"
-            codecs = ["none", CODEC] if database == "clickhouse" and name == WITH_CODEC[direction] else ["none"]
-            planned += [Task(database, direction, name, codec, link.name) for codec in codecs for link in LINKS]
-            if short in ENCRYPTED:
-                planned.append(Task(database, direction, name, "none", NEAR.name, "tls"))
+            codecs = ["none", CODEC] if name == WITH_CODEC[path[1]] else ["none"]
+            planned += [Task(*path, name, codec, link.name) for codec in codecs for link in LINKS]
+            planned += [Task(*path, name, "none", NEAR.name, "tls")] if short in ENCRYPTED else []
     return planned
 
 
@@ -169,10 +168,7 @@ def placed(directory: Path) -> pl.DataFrame:
 
 @recording.study(NETWORK.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
-    """Measure every task and return one row per task and pass.
-
-    Warm-ups run over loopback only, because their effect does not depend on the network.
-    """
+    """Measure every task; warm-ups run over loopback only, because their effect does not depend on the network."""
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
     with recording.with_servers(NETWORK, Result, schedule, rows=rows) as (this_run, both):
@@ -183,10 +179,11 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
             return Result(**vars(plain) | vars(task) | columns_of(outcome), task=task.text)
 
         if both.mode == "external":
-            this_run.in_rounds(tasks(), Rounds(rounds), _skip, row, lambda task: task.text)
+            external: Pass[dict[str, Any]] = Skipped(EXTERNAL)
+            this_run.in_rounds(tasks(), Rounds(rounds), lambda *_: value_of(external), row, lambda task: task.text)
             return
         with opened(this_run.settings, both) as proxies:
-            this_run.metadata["pgbouncer"] = None if isinstance(proxies.pooler, str) else proxies.pooler.version
+            this_run.metadata["pgbouncer"] = proxies.pooler.values.version if isinstance(proxies.pooler, Ok) else None
             this_run.expect((warmup + rounds) * len(tasks()) + len(pooled()))
 
             def work(stop: threading.Event) -> None:
@@ -198,32 +195,24 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
             interruptible(work)
 
 
-def _skip(*_: object) -> dict[str, Any]:
-    raise UnavailableError(EXTERNAL)
-
-
 @dataclass
 class Proxies:
-    """The servers, and the relays and PgBouncer in front of them; a text is the reason why PgBouncer is missing."""
+    """The servers, and the relays and PgBouncer in front of them."""
 
     both: Servers
     network: Relaying
     tls: Relaying
     authority: Path
-    pooler: Pooler | str
+    pooler: Pass[Pooler]
 
     def server(self, task: Task) -> Server:
         """Return the server with the address that a task connects to; raises UnavailableError without PgBouncer."""
         if task.via == "pgbouncer":
-            if isinstance(self.pooler, str):
-                raise UnavailableError(self.pooler)
-            return self.pooler.server
+            return value_of(self.pooler).server
         server, encrypted = self.both.of(task.database), task.encryption == "tls"
         port = server.port if isinstance(server, PostgresServer) else server.http_port
-        if encrypted:
-            port = self.tls.ports[port]
-        if task.network != LOOPBACK.name:
-            port = self.network.ports[port]
+        port = self.tls.ports[port] if encrypted else port
+        port = port if task.network == LOOPBACK.name else self.network.ports[port]
         if isinstance(server, PostgresServer):
             verified = {"sslmode": "verify-full", "sslrootcert": str(self.authority)} if encrypted else {}
             return replace(server, port=port, options=(*server.options, *verified.items()))
@@ -239,15 +228,9 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
         tls = stack.enter_context(relaying(*ports, authority=authority, postgres=both.postgres.port))
         network = stack.enter_context(relaying(*ports, *tls.ports.values()))
         # OpenSSL reads authorities from this file only.
-        before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
-        os.environ["SSL_CERT_FILE"] = str(authority)
-        stack.callback(os.environ.update, before)
-        stack.callback(os.environ.pop, "SSL_CERT_FILE")
-        pooler: Pooler | str
-        try:
-            pooler = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
-        except UnavailableError as error:
-            pooler = str(error)
+        stack.enter_context(patch.dict(os.environ, SSL_CERT_FILE=str(authority)))
+        in_docker = both.mode == "docker"
+        pooler = attempt(lambda: of_docker(settings) if in_docker else stack.enter_context(pooling(both.postgres)))
         yield Proxies(both, network, tls, authority, pooler)
 
 
@@ -258,30 +241,25 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
     It verifies the pass and returns the measured columns of its row. It raises UnavailableError, with the driver's
     error, for a technique that does not work through PgBouncer. Only one thread may use it.
     """
-    content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
-    read, again = (ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_{name}") for name in ("read", "again"))
+    content, every = generator.arrow_table(TABLE, rows, seed), [task.measured for task in (*tasks(), *pooled())]
+    names = {"write": TABLE, "read": TABLE.renamed(f"{TABLE.name}_read")}
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        every = [task.measured for task in (*tasks(), *pooled())]
         passes_of = {
-            (name, direction): measure.Passes(
-                proxies.both.of(name), table, content, [one for one in every if one.key[:2] == (name, direction)]
-            )
-            for name in DATABASES
-            for direction, table in (("write", ANALYTICS_METRICS), ("read", read))
-        }
-        for passes in passes_of.values():
-            stack.enter_context(passes)
+            path: stack.enter_context(measure.Passes(
+                proxies.both.of(path[0]), names[path[1]], content, [one for one in every if one.key[:2] == path]
+            ))
+            for path in COMPARED
+        }  # fmt: skip
 
         def one_pass(passes: measure.Passes, task: Task) -> Moved:
             return runner.run(passes.one(task.measured, 1, proxies.server(task)))
 
         def call_several_times(task: Task) -> None:
             """Call a technique several times over one PgBouncer connection, which uses several server connections."""
-            if isinstance(proxies.pooler, Pooler):
-                fill(proxies.pooler.server)
-            few, options = content.slice(0, REUSED_ROWS), PassOptions(calls=CALLS)
-            with measure.Passes(proxies.both.postgres, again, few, [task.measured], options) as passes:
+            fill(value_of(proxies.pooler).server)
+            table, few = TABLE.renamed(f"{TABLE.name}_again"), content.slice(0, REUSED_ROWS)
+            with measure.Passes(proxies.both.postgres, table, few, [task.measured], PassOptions(calls=CALLS)) as passes:
                 one_pass(passes, task)
 
         def make_pass(task: Task, number: int) -> dict[str, Any]:

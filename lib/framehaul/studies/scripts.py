@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -34,16 +34,15 @@ TABLE = Table("framehaul_script", tuple(Column(name, kind) for name, kind in TYP
 """The table of all scripts, with types that every library carries."""
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """A script as the documentation of its library has it, and its name in tables and charts.
 
     It gets the path of a Parquet file, and the addresses of the servers in DATABASE_URL and CLICKHOUSE_URL.
     """
 
-    name: str
     database: Database
     direction: Direction
+    name: str
     code: str
     most_rows: int = 10_000_000
     """The most rows that it moves within seconds."""
@@ -64,13 +63,13 @@ frame = framehaul.read(os.environ["{0}"], "SELECT * FROM framehaul_script")
 print(len(frame))
 """
 SQLALCHEMY = 'sqlalchemy.create_engine(os.environ["DATABASE_URL"].replace("postgresql:", "postgresql+psycopg:"))'
+POLARS = "import os, sys\nimport polars as pl\n\n"
+READ_URI = POLARS + 'print(len(pl.read_database_uri("SELECT * FROM framehaul_script", os.environ["DATABASE_URL"]{})))\n'
 CONNECT = """\
 import os, sys
-from urllib.parse import urlsplit
 import clickhouse_connect
-{0}
-at = urlsplit(os.environ["CLICKHOUSE_URL"])
-client = clickhouse_connect.get_client(host=at.hostname, port=at.port, username=at.username, password=at.password)
+{}
+client = clickhouse_connect.get_client(dsn=os.environ["CLICKHOUSE_URL"])
 """
 ATTACH = """\
 import glob, os, sys
@@ -82,10 +81,9 @@ for path in duckdb_extension_postgres_scanner.__path__:
         connection.execute(f"LOAD '{extension}'")
 connection.execute(f"ATTACH '{os.environ['DATABASE_URL']}' AS pg (TYPE postgres)")
 """
-
 SCRIPTS = (
-    Script("framehaul.write", "postgres", "write", OWN_WRITE.format("DATABASE_URL")),
-    Script("pandas to_sql", "postgres", "write", f"""\
+    Script("postgres", "write", "framehaul.write", OWN_WRITE.format("DATABASE_URL")),
+    Script("postgres", "write", "pandas to_sql", f"""\
 import os, sys
 import pandas as pd
 import sqlalchemy
@@ -93,7 +91,7 @@ import sqlalchemy
 with {SQLALCHEMY}.begin() as connection:
     pd.read_parquet(sys.argv[1]).to_sql("framehaul_script", connection, if_exists="append", index=False)
 """, most_rows=100_000),
-    Script("pandas to_sql, ADBC", "postgres", "write", """\
+    Script("postgres", "write", "pandas to_sql, ADBC", """\
 import os, sys
 import adbc_driver_postgresql.dbapi
 import pandas as pd
@@ -103,19 +101,16 @@ with adbc_driver_postgresql.dbapi.connect(os.environ["DATABASE_URL"]) as connect
     frame.to_sql("framehaul_script", connection, if_exists="append", index=False)
     connection.commit()
 """),
-    Script("polars write_database, ADBC", "postgres", "write", """\
-import os, sys
-import polars as pl
-
+    Script("postgres", "write", "polars write_database, ADBC", POLARS + """\
 pl.read_parquet(sys.argv[1]).write_database(
     "framehaul_script", os.environ["DATABASE_URL"], engine="adbc", if_table_exists="append"
 )
 """),
-    Script("DuckDB", "postgres", "write", ATTACH + """\
+    Script("postgres", "write", "DuckDB", ATTACH + """\
 connection.execute(f"INSERT INTO pg.framehaul_script FROM read_parquet('{sys.argv[1]}')")
 """),
-    Script("framehaul.read", "postgres", "read", OWN_READ.format("DATABASE_URL")),
-    Script("pandas read_sql", "postgres", "read", f"""\
+    Script("postgres", "read", "framehaul.read", OWN_READ.format("DATABASE_URL")),
+    Script("postgres", "read", "pandas read_sql", f"""\
 import os
 import pandas as pd
 import sqlalchemy
@@ -123,37 +118,19 @@ import sqlalchemy
 with {SQLALCHEMY}.connect() as connection:
     print(len(pd.read_sql(sqlalchemy.text("SELECT * FROM framehaul_script"), connection)))
 """),
-    Script("polars read_database_uri, ADBC", "postgres", "read", """\
-import os
-import polars as pl
-
-print(len(pl.read_database_uri("SELECT * FROM framehaul_script", os.environ["DATABASE_URL"], engine="adbc")))
-"""),
-    Script("polars read_database_uri, ConnectorX", "postgres", "read", """\
-import os
-import polars as pl
-
-print(len(pl.read_database_uri("SELECT * FROM framehaul_script", os.environ["DATABASE_URL"])))
-"""),
-    Script("DuckDB", "postgres", "read", ATTACH + """\
-print(len(connection.execute("FROM pg.framehaul_script").pl()))
-"""),
-    Script("framehaul.write", "clickhouse", "write", OWN_WRITE.format("CLICKHOUSE_URL")),
-    Script("clickhouse-connect insert_df", "clickhouse", "write", CONNECT.format("import pandas as pd\n") + """\
-client.insert_df("framehaul_script", pd.read_parquet(sys.argv[1]))
-"""),
-    Script("clickhouse-connect insert_arrow", "clickhouse", "write", CONNECT.format(
-        "import pyarrow.parquet as pq\n"
-    ) + """\
-client.insert_arrow("framehaul_script", pq.read_table(sys.argv[1]))
-"""),
-    Script("framehaul.read", "clickhouse", "read", OWN_READ.format("CLICKHOUSE_URL")),
-    Script("clickhouse-connect query_df", "clickhouse", "read", CONNECT.format("") + """\
-print(len(client.query_df("SELECT * FROM framehaul_script")))
-"""),
-    Script("clickhouse-connect query_arrow", "clickhouse", "read", CONNECT.format("import polars as pl\n") + """\
-print(len(pl.DataFrame(client.query_arrow("SELECT * FROM framehaul_script"))))
-"""),
+    Script("postgres", "read", "polars read_database_uri, ADBC", READ_URI.format(', engine="adbc"')),
+    Script("postgres", "read", "polars read_database_uri, ConnectorX", READ_URI.format("")),
+    Script("postgres", "read", "DuckDB", ATTACH + 'print(len(connection.execute("FROM pg.framehaul_script").pl()))\n'),
+    Script("clickhouse", "write", "framehaul.write", OWN_WRITE.format("CLICKHOUSE_URL")),
+    Script("clickhouse", "write", "clickhouse-connect insert_df", CONNECT.format("import pandas as pd\n") +
+           'client.insert_df("framehaul_script", pd.read_parquet(sys.argv[1]))\n'),
+    Script("clickhouse", "write", "clickhouse-connect insert_arrow", CONNECT.format("import pyarrow.parquet as pq\n") +
+           'client.insert_arrow("framehaul_script", pq.read_table(sys.argv[1]))\n'),
+    Script("clickhouse", "read", "framehaul.read", OWN_READ.format("CLICKHOUSE_URL")),
+    Script("clickhouse", "read", "clickhouse-connect query_df", CONNECT.format("") +
+           'print(len(client.query_df("SELECT * FROM framehaul_script")))\n'),
+    Script("clickhouse", "read", "clickhouse-connect query_arrow", CONNECT.format("import polars as pl\n") +
+           'print(len(pl.DataFrame(client.query_arrow("SELECT * FROM framehaul_script"))))\n'),
 )  # fmt: skip
 
 PATIENCE_SECONDS = 600
@@ -192,10 +169,7 @@ class Result:
 
 @recording.study(SCRIPTS_STUDY.notebook, Result)
 def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
-    """Measure every script with each number of rows and return one row per pass.
-
-    Writes fill an empty table, and what they stored is verified; of reads the number of rows is.
-    """
+    """Measure every script with each number of rows; rows that are written are verified, of reads their number is."""
     schedule, tasks = Rounds(rounds, warmup, seed), [*product(sizes, SCRIPTS)]
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-scripts-") as name,
@@ -203,28 +177,23 @@ def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
     ):
         home, contents = Path(name).resolve(), dict[int, pa.Table]()
         for rows in sizes:
-            generated = generator.arrow_table(TABLE, rows, seed)
-            numbered = generated.set_column(0, "id", pa.array(range(rows), pa.int64()))
-            contents[rows] = numbered.cast(TABLE.arrow_schema)
+            generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
+            contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
             pq.write_table(contents[rows], home / f"{rows}.parquet")
         this_run.expect(len(tasks) * (warmup + rounds))
 
         def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            rows, script = task
-            labels = script.database, script.direction, script.name
-            return Result(this_run.run_id, *labels, rows, number, **columns_of(outcome))
+            return Result(this_run.run_id, *task[1][:3], task[0], number, **columns_of(outcome))
 
         def measure(task: Task, _: int) -> dict[str, Any]:
             return measured(task[1], contents[task[0]], home, both)
 
-        def name_of(task: Task) -> str:
-            return task[1].name
-
+        name_of = "{0[1].name}".format
         interruptible(lambda stop: this_run.in_rounds(tasks, schedule, measure, row, name_of, stop=stop, home=home))
         for database in DATABASES:
             tables_of(both.of(database)).drop(TABLE)
-        sizes_text = ", ".join(f"{rows:,}" for rows in sizes)
-        this_run.metadata["what"] = f"{sizes_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
+        rows_text = ", ".join(f"{rows:,}" for rows in sizes)
+        this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
 
 
 def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> dict[str, Any]:
@@ -232,10 +201,9 @@ def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> di
 
     Raises WrongResultError when it fails or moves other rows, and UnavailableError when it would take minutes.
     """
-    rows, tables = content.num_rows, tables_of(both.of(script.database))
-    if rows > script.most_rows:
-        limit = f"it sends rows one at a time, and runs to {script.most_rows:,} rows"
-        raise UnavailableError(f"it would take minutes: {limit}")
+    rows, tables, most = content.num_rows, tables_of(both.of(script.database)), script.most_rows
+    if rows > most:
+        raise UnavailableError(f"it would take minutes: it sends rows one at a time, and runs to {most:,} rows")
     tables.create(TABLE)
     if script.direction == "read":
         tables.load(TABLE, content)

@@ -1,16 +1,22 @@
-"""Measure writes and reads of PostgreSQL and ClickHouse with several numbers of workers and partitions."""
+"""Measure writes and reads with several numbers of workers and partitions.
+
+Workers are processes on this machine, or those of the Dask scheduler in the settings.
+"""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -21,18 +27,19 @@ from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.errors import UnavailableError
-from framehaul.servers import PostgresServer, Server, Servers
+from framehaul.data.schema import ANALYTICS_METRICS as TABLE
+from framehaul.errors import SettingsError, UnavailableError
 from framehaul.servers.tables import tables_of
+from framehaul.settings import Settings
 from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import moves
-from framehaul.studies.scale_out.cluster import Cluster, opened
-from framehaul.studies.scale_out.moves import ClickHouseTarget, Partition, PostgresTarget, frame_of, make
+from framehaul.studies.scale_out.moves import frame_of, make
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
-TABLE = ANALYTICS_METRICS
+if TYPE_CHECKING:
+    from distributed import Client
+
 TECHNIQUES: dict[tuple[Database, Direction], str] = {
     ("postgres", "write"): "polars_pgpq_key_last",
     ("postgres", "read"): "polars_asyncpg_copy_decoded",
@@ -40,6 +47,122 @@ TECHNIQUES: dict[tuple[Database, Direction], str] = {
     ("clickhouse", "read"): "polars_http_client_native_decoded",
 }
 """Fast techniques over one connection, because each worker has one."""
+CONNECT_SECONDS = 10
+START_SECONDS = 60
+"""The time in which workers have to start, and in which Dask restarts workers that died."""
+
+
+@dataclass
+class Cluster:
+    """The workers; when a worker dies during a call, another worker repeats the call."""
+
+    client: Client
+    workers: int | None = None
+    """The number of workers that `map` uses; None for all."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """When set, `map` raises KeyboardInterrupt after the next item."""
+
+    def map[T, R](self, work: Callable[[T], R], items: Sequence[T], name: str) -> list[R]:
+        """Call `work` with each item on the workers and return the results in order; `name` begins the keys in logs.
+
+        The first error is raised and cancels the other calls.
+        """
+        from distributed import as_completed
+
+        here = sorted(self.client.nthreads())  # `Client.scheduler_info` may lag behind
+        chosen = here[: self.workers] if self.workers is not None and self.workers < len(here) else None
+        # Other workers take over when all chosen workers have died.
+        futures = self.client.map(work, items, key=name, workers=chosen, allow_other_workers=bool(chosen), pure=False)
+        try:
+            for future in as_completed(futures, loop=self.client.loop):
+                future.result()
+                if self.stop.is_set():
+                    raise KeyboardInterrupt
+            return [future.result() for future in futures]
+        finally:
+            self.client.cancel(futures)
+
+
+@contextmanager
+def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
+    """Start workers on this machine, or connect to the scheduler in the settings.
+
+    Raises UnavailableError when dask.distributed is not installed, SettingsError when the scheduler cannot be used.
+    """
+    try:
+        import cryptography  # noqa: F401
+        import dask
+        import distributed
+    except ImportError as error:
+        remedy = "uv sync --extra scale-out, or pip install 'framehaul[scale-out]'"
+        raise UnavailableError(f"dask.distributed is not installed: {remedy}") from error
+    if settings.scheduler:
+        try:
+            client = distributed.Client(settings.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except OSError as error:
+            remedy = "start one with `dask scheduler` and `dask worker`, or unset it for workers on this machine"
+            raise SettingsError(f"SCHEDULER={settings.scheduler} cannot be reached ({error}); {remedy}") from error
+        with client:
+            check_workers(client)
+            yield Cluster(client)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
+        # No dashboard and no data over HTTP, which any account of this machine could read.
+        dask.config.set({
+            "distributed.scheduler.no-workers-timeout": f"{START_SECONDS}s",
+            "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
+            "temporary-directory": scratch,
+        }),
+        # TLS with new keys, because a scheduler runs any code that it receives and any account could connect.
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, security=True,
+            silence_logs=logging.ERROR,  # the study handles workers that die
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"}, local_directory=scratch,
+            # One core for each worker, as if it had its own machine; by default Polars and Arrow use all cores.
+            env={"POLARS_MAX_THREADS": "1", "ARROW_NUM_THREADS": "1"},
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):  # fmt: skip
+        # On a busy machine the cluster is ready before all workers have registered.
+        client.wait_for_workers(workers, timeout=START_SECONDS)
+        yield Cluster(client)
+
+
+def check_workers(client: Client) -> None:
+    """Raise SettingsError without workers, or when the versions of their packages differ from this process."""
+    if not client.nthreads():
+        raise SettingsError("the scheduler has no workers; start some with `dask worker`")
+    with warnings.catch_warnings(record=True) as caught:  # Dask warns of versions that differ, also of its own
+        warnings.simplefilter("always")
+        client.get_versions(check=True, packages=("framehaul", "polars", "pyarrow"))
+    if caught:
+        raise SettingsError(f"install the same packages where the workers run. {caught[0].message}")
+
+
+def write(target: moves.Target, technique: Technique, partitions: Sequence[moves.Partition], cluster: Cluster) -> None:
+    """Replace the table by all partitions, each exactly once, or leave it unchanged.
+
+    The staging table of the attempt whose result the scheduler returns is committed. Staging tables of other attempts,
+    by workers that died or seemed dead, are dropped. Raises a worker's error, Dask's error when the workers are lost,
+    and KeyboardInterrupt when `cluster.stop` was set.
+    """
+    try:
+        target.begin()
+        names = cluster.map(partial(moves.stage, target, technique), partitions, f"write-{target.new.name}")
+        target.commit(dict(zip(names, partitions, strict=True)))
+    finally:
+        target.end()
+
+
+def read(target: moves.Target, technique: Technique, pieces: int, directory: Path, cluster: Cluster) -> None:
+    """Read one state of the table to `pieces` Parquet files in an empty directory; raises the errors of `write`."""
+    try:
+        with target.reading(pieces) as snapshot:
+            into = partial(moves.fetch_into, target, technique, directory)
+            cluster.map(into, [*enumerate(snapshot)], f"read-{target.new.name}")
+    finally:
+        target.end()
 
 
 @dataclass(frozen=True)
@@ -62,53 +185,26 @@ class Result:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Task:
-    """A direction with a number of workers and partitions."""
+class Task(NamedTuple):
+    """The technique by which each worker moves a partition, with a number of workers and partitions."""
 
-    database: Database
-    direction: Direction
+    technique: Technique
+    label: str
     workers: int
     partitions: int
-
-    @property
-    def technique(self) -> Technique:
-        """The technique by which each worker moves a partition."""
-        return named(self.database, self.direction, TECHNIQUES[self.database, self.direction])
-
-    @property
-    def label(self) -> str:
-        """The task in words."""
-        return f"{DATABASES[self.database]} {self.direction}, {self.workers} workers, {self.partitions} partitions"
 
 
 def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     """Return the tasks of a round: each number of workers with the most partitions, and the other way round."""
-    most = max(partitions)
-    pairs = dict.fromkeys([*((count, most) for count in workers), *((max(workers), count) for count in partitions)])
-    return [Task(database, direction, *pair) for database, direction in TECHNIQUES for pair in pairs]
-
-
-def target_on(server: Server, table: Table) -> moves.Target:
-    """Return the target of a new run for a table on a server."""
-    return PostgresTarget(server, table) if isinstance(server, PostgresServer) else ClickHouseTarget(server, table)
-
-
-def move(directory: Path, task: Task, both: Servers, cluster: Cluster, sets: dict[int, list[Partition]]) -> None:
-    """Write one of the data sets, which are by number of partitions, or read the table into a directory."""
-    target = target_on(both.of(task.database), TABLE)
-    if task.direction == "write":
-        moves.write(target, task.technique, sets[task.partitions], cluster, task.workers)
-    else:
-        moves.read(target, task.technique, task.partitions, directory, cluster, task.workers)
+    by_workers = [(count, max(partitions)) for count in workers]
+    pairs = dict.fromkeys([*by_workers, *((max(workers), count) for count in partitions)])
+    every, text = [named(*path, name) for path, name in TECHNIQUES.items()], "{} {}, {} workers, {} partitions".format
+    return [Task(one, text(DATABASES[one.database], one.direction, *pair), *pair) for one in every for pair in pairs]
 
 
 @recording.study(SCALE_OUT.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
-    """Write partitions of a table and read them back, and return one row per task and pass.
-
-    Raises SettingsError when the scheduler cannot be used.
-    """
+    """Write partitions of a table and read them back; raises SettingsError when the scheduler cannot be used."""
     check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
     schedule = Rounds(rounds, warmup, seed)
     terms = {"rows": rows, "workers": workers, "partitions": partitions}
@@ -116,8 +212,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
 
         def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            values = vars(task) | {"technique": task.technique.name, "label": task.label} | columns_of(outcome)
-            return Result(this_run.run_id, rows=rows, pass_=number, **values)
+            return Result(this_run.run_id, *task.technique.key, *task[1:], rows, number, **columns_of(outcome))
 
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
@@ -127,36 +222,41 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], p
             return
         shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
         home = Path(stack.enter_context(shared))
-        planned = tasks(sorted({min(count, len(cluster.addresses)) for count in workers}), partitions)
+        planned = tasks(sorted({min(count, len(cluster.client.nthreads())) for count in workers}), partitions)
         this_run.expect(len(planned) * (warmup + rounds))
         sets = {count: make(home / f"{count}", TABLE, rows, seed, count) for count in {*partitions}}
         expected = Expected(TABLE, generator.arrow_table(TABLE, rows, seed))
 
+        def move(task: Task, directory: Path) -> None:
+            """Write the partitions of a task, or read the table into a directory."""
+            one, some = task.technique, replace(cluster, workers=task.workers)
+            target = moves.target_on(both.of(one.database), TABLE)
+            if one.direction == "write":
+                write(target, one, sets[task.partitions], some)
+            else:
+                read(target, one, task.partitions, directory, some)
+
         def measure(task: Task, _: int) -> dict[str, Any]:
             """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
-            server = both.of(task.database)
+            server = both.of(task.technique.database)
             meter, tables = Meter(server.process_id), tables_of(server)
             tables.quiesce()
             with tempfile.TemporaryDirectory(prefix="read-", dir=home) as name:
                 meter.start()
                 start = time.perf_counter()
-                move(Path(name), task, both, cluster, sets)
+                move(task, Path(name))
                 seconds, usage = time.perf_counter() - start, meter.stop()
-                if task.direction == "write":
-                    arrived = tables.content(TABLE)
-                else:
-                    arrived = pl.concat(frame_of(path, TABLE) for path in Path(name).glob("*.parquet"))
+                pieces = [frame_of(path, TABLE) for path in Path(name).glob("*.parquet")]
+            arrived = tables.content(TABLE) if task.technique.direction == "write" else pl.concat(pieces)
             values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
             return right(values, expected.difference(arrived))
 
         def work(stop: threading.Event) -> None:
             cluster.stop = stop
-            try:
-                for task in {task.database: task for task in planned if task.direction == "write"}.values():
-                    move(home, task, both, cluster, sets)  # the table of the first read
-                this_run.in_rounds(planned, schedule, measure, row, lambda task: task.label, stop=stop, home=home)
-            finally:
-                for database in DATABASES:
-                    tables_of(both.of(database)).drop(TABLE)
+            for database in DATABASES:  # the tables of the first reads
+                move(next(task for task in planned if task.technique.key[:2] == (database, "write")), home)
+            this_run.in_rounds(planned, schedule, measure, row, lambda task: task.label, stop=stop, home=home)
 
+        for database in DATABASES:
+            stack.callback(tables_of(both.of(database)).drop, TABLE)
         interruptible(work)

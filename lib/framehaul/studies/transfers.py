@@ -1,4 +1,4 @@
-"""Measure every technique of a database and direction, in a race or in full."""
+"""Transfers: every technique of a database and direction, in a race or in full."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from framehaul.techniques.registry import Database, Direction
 
 
 def run(
-    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0,
-    profile: int = 0, table: str = "standard",
+    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0, profile: int = 0,
+    table: str = "standard",
 ) -> pl.DataFrame:  # fmt: skip
     """Measure every technique of a database and direction and return one row per pass.
 
     In a `race` (1), slow techniques move fewer rows than fast ones. With `profile` (1), passes have the events that
     ClickHouse counted. `table` is a key of TABLES. Passes are recorded in results/<database>_<direction>.csv.
+
+    Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
+    end, with few rows and together with the fastest techniques, so that their ratios are known.
 
     Raises ValueError for an invalid parameter, ServerError when a server cannot be started or reached, SettingsError
     for an invalid variable and ResultsError when results cannot be written.
@@ -36,31 +39,27 @@ def run(
     check(ROWS=(rows, 1), RACE=(race, 0))
     if table not in TABLES:
         raise ValueError(f"TABLE={table!r}: choose from {', '.join(TABLES)}")
-    measured = recording.study(study_of(database, direction).notebook)(_measure)
-    return measured(
-        database, direction, rows=rows, rounds=rounds, warmup=warmup, seed=seed, race=race, profile=profile, table=table
-    )
+    study = next((one for one in TRANSFERS if one.name == f"{database}_{direction}"), None)
+    if study is None:
+        raise ValueError(f"{database} {direction}: there is no such direction")
+    chosen = techniques(cast("Database", database), cast("Direction", direction))
+    measured, schedule = recording.study(study.notebook)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
+    return measured(study, chosen, rows=rows, race=race, profile=profile, table=table, **schedule)
 
 
 def _measure(
-    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int, profile: int,
-    table: str,
-) -> None:  # fmt: skip
-    """Record the passes of `run` in stages of growing size, and the server's version and settings.
-
-    Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
-    end, with few rows and together with the fastest techniques, so that their ratios are known.
-    """
-    study, schedule, moved = study_of(database, direction), Rounds(rounds, warmup, seed), TABLES[table]
-    chosen = techniques(cast("Database", database), cast("Direction", direction))
+    study: Study, chosen: list[Technique], *, rows: int, race: int, profile: int, table: str, **rounds: int
+) -> None:
+    """Record the passes of `run` in stages of growing size, and the server's version and settings."""
+    schedule, moved = Rounds(rounds["rounds"], rounds["warmup"], rounds["seed"]), TABLES[table]
     terms: dict[str, Any] = {"rows": rows, "race": race, "profile": profile}
     terms |= {} if table == "standard" else {"table": table}
     with recording.with_servers(study, store.Result, schedule, **terms) as (this_run, both):
-        server = both.of(database)
+        server = both.of(chosen[0].database)
         this_run.metadata["server"] = tables_of(server).metadata()
 
         def work(stop: threading.Event) -> None:
-            content = generator.arrow_table(moved, rows, seed)
+            content = generator.arrow_table(moved, rows, schedule.seed)
 
             def measure_stage(some: list[Technique], stage: Stage) -> None:
                 this_run.expect(len(some) * (stage.rounds.warmup + stage.rounds.passes))
@@ -84,14 +83,6 @@ def _measure(
                 measure_stage([*slow, *left], final_stage(rows, schedule))
 
         interruptible(work)
-
-
-def study_of(database: str, direction: str) -> Study:
-    """Return the study of a database and direction; raises ValueError when there is none."""
-    for study in TRANSFERS:
-        if study.name == f"{database}_{direction}":
-            return study
-    raise ValueError(f"{database} {direction}: there is no such direction")
 
 
 def read_all(directory: Path) -> pl.DataFrame:

@@ -1,20 +1,27 @@
-"""Measure the best published and the best other technique at growing sizes, and moves in bounded memory."""
+"""Scaling: the best published and the best other technique at growing sizes, and moves in bounded memory.
+
+Each move runs in its own process: memory that other passes have freed would hide the memory that it uses.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 
+from framehaul import servers
 from framehaul.bench import measure, recording, store
-from framehaul.bench.children import child, context, ended_with_the_block
-from framehaul.bench.meter import Moved, Usage
+from framehaul.bench.children import Child, child, context, ended_with_the_block
+from framehaul.bench.meter import Meter, Moved
 from framehaul.bench.passes import Pass, right
 from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds, check, interruptible
@@ -22,11 +29,13 @@ from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
+from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
+from framehaul.settings import load_settings
 from framehaul.studies.registry import SCALING
-from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database, Direction, named
 from framehaul.techniques.streaming import MOVES
 
@@ -79,9 +88,9 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
 
 
 def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds, stop: threading.Event) -> None:
-    """Measure every move of `size` rows, each in its own process, and verify every pass.
+    """Measure every move of `size` rows and verify every pass.
 
-    When the process ends early, the remaining passes of its move fail for the same reason.
+    When the process of a move ends early, the remaining passes of the move fail for the same reason.
     """
     content, reference = generator.arrow_table(TABLE, size, rounds.seed), TABLE.renamed(f"{TABLE.name}_sent")
     sent = Expected(TABLE, content)
@@ -94,16 +103,12 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
             file = Path(directory) / "rows.parquet"
             try:
-                if direction == "write":
-                    pq.write_table(content, file)
-                    sent.keep_reference(tables, reference)
-                else:
-                    tables.create(TABLE)
-                    tables.load(TABLE, content)
-                    tables.quiesce()
+                pq.write_table(content, file)
+                sent.keep_reference(tables, reference if direction == "write" else TABLE)
+                tables.quiesce()
                 for move in moves:
-                    with child(context(serve.__module__), move.name, serve, move.name, file) as process:
-                        one = partial(_moved, process.ask, tables, sent, file)
+                    with child(context(__name__), move.name, serve, move.name, file) as process:
+                        one = partial(_moved, process, tables, sent, file)
                         of_move = Rounds(rounds.passes, warmup=1)
                         this_run.in_rounds([move], of_move, one, row, lambda move: move.name, stop=stop)
             finally:
@@ -111,17 +116,34 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
                     tables.drop(ours)
 
 
-def _moved(
-    make_pass: Callable[[str], dict[str, Any]], tables: Tables, sent: Expected, file: Path, move: Technique, number: int
-) -> Moved:
-    """Make one pass of a move between the table and the file; raise WrongResultError when other rows arrived.
-
-    The warm-up measures memory.
-    """
+def _moved(process: Child, tables: Tables, sent: Expected, file: Path, move: Technique, number: int) -> Moved:
+    """Make one pass of a move; raise WrongResultError when other rows arrived. The warm-up measures memory."""
     writes = move.direction == "write"
     if writes:
         tables.create(TABLE)
         tables.quiesce()
-    cost = make_pass(TIME if number > 0 else MEMORY)
+    moved: Moved = process.ask(number < 1)
     wrong = sent.difference_on_server(tables) if writes else sent.difference(to_polars(pq.read_table(file), TABLE))
-    return right(Moved(cost.pop("seconds"), Usage(**cost), store.EXACT), wrong)
+    return right(moved, wrong)
+
+
+def serve(requests: Connection, name: str, file: Path, table: Table = TABLE) -> None:
+    """Make a pass of a move for each request, until the connection is closed, which raises EOFError.
+
+    The request True measures memory, in the first pass of a fresh process; later passes report the same figure.
+    """
+    move = next(move for move in MOVES if move.name == name)
+    with servers.running(load_settings()) as both:
+        server = both.of(move.database)
+        meter = Meter(server.process_id)
+        peak_rss_bytes: int | None = None
+        while True:
+            memory = requests.recv()
+            # Each pass has a new connection: ClickHouse closes a connection that is idle during a verification.
+            with cast("AbstractContextManager[Any]", CLIENTS[move.client](server)) as client:
+                meter.start(memory=memory)
+                start = time.perf_counter()
+                move.function(client, table, file)
+                seconds, usage = time.perf_counter() - start, meter.stop()
+            peak_rss_bytes = usage.peak_rss_bytes if memory else peak_rss_bytes
+            requests.send(Moved(seconds, replace(usage, peak_rss_bytes=peak_rss_bytes), store.EXACT))

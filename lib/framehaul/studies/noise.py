@@ -1,4 +1,4 @@
-"""Measure techniques three times: as they are, again under another name, and cold.
+"""Noise: techniques are measured as they are, again under another name, and cold.
 
 The first two run the same code, so any difference between them is noise. A cold pass finds no memory that earlier
 passes have freed, as in a process that has just started.
@@ -7,7 +7,7 @@ passes have freed, as in a process that has just started.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -20,7 +20,7 @@ from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.studies.registry import NOISE
-from framehaul.studies.scaling.study import COMPARED
+from framehaul.studies.scaling import COMPARED
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import named
 
@@ -64,10 +64,7 @@ def _renamed(function: Any, suffix: str) -> FunctionType:
 
 @recording.study(NOISE.notebook, Result)
 def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
-    """Measure the variants of the best published and the best other technique of each direction.
-
-    Raises the errors of `transfers.study.run`.
-    """
+    """Measure the variants of the compared techniques; raises the errors of `transfers.run`."""
     check(ROWS=(rows, 1))
     schedule = Rounds(rounds, warmup, seed)
     with recording.with_servers(NOISE, Result, schedule, rows=rows) as (this_run, both):
@@ -79,8 +76,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
         def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
             one, variant = of[task]
             passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
-            kept: dict[str, Any] = {field.name: passed.get(field.name) for field in fields(Result)}
-            return Result(**kept | {"variant": variant})
+            return Result(variant=variant, **{name: passed[name] for name in passed.keys() & Result.__annotations__})
 
         def work(stop: threading.Event) -> None:
             for path in COMPARED:

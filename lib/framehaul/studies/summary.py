@@ -1,8 +1,8 @@
-"""Summary: which technique to use for which need, from the passes of notebooks 01 to 04."""
+"""Summary: which technique to use for which need, and the published figures to compare the measured ones with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,39 +13,49 @@ from framehaul.bench.ratios import Ratio, ratio_at_same_rows
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
 from framehaul.studies.registry import TABLE_SHAPES
-from framehaul.studies.transfers.study import read_all
+from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRES_APPEND, Contract
 from framehaul.techniques.registry import Database, Direction
 
+MATRIX = Path(__file__).with_name("published_matrix.csv")
+"""Kirill Arkhipenko, "postgres vs clickhouse for bulk dataframe io", kusaku.su, 7 April 2026: three passes of 100,000
+rows on the author's machine."""
+
 
 class Need(NamedTuple):
-    """A need, and the condition for terms of a write that meet it; reads have no terms."""
+    """A need, and the terms, or the kind of terms, of a write that meet it; reads have none."""
 
     text: str
     database: Database
     direction: Direction
-    meets: Callable[[Contract | None], bool] = lambda terms: terms is None
+    terms: Contract | str | None = None
 
-
-def _kind(kind: str) -> Callable[[Contract | None], bool]:
-    return lambda terms: terms is not None and terms.kind == kind
+    def meets(self, terms: Contract | None) -> bool:
+        """Return whether a technique with these terms meets the need."""
+        return self.terms in ((terms, terms.kind) if terms else (None,))
 
 
 NEEDS = (
-    Need("append to PostgreSQL, fastest", "postgres", "write", _kind("append")),
-    Need("append to PostgreSQL, all rows or none", "postgres", "write", POSTGRES_APPEND.__eq__),
-    Need("fill a PostgreSQL table that nobody else uses", "postgres", "write", _kind("bulk_load")),
+    Need("append to PostgreSQL, fastest", "postgres", "write", "append"),
+    Need("append to PostgreSQL, all rows or none", "postgres", "write", POSTGRES_APPEND),
+    Need("fill a PostgreSQL table that nobody else uses", "postgres", "write", "bulk_load"),
     Need("read from PostgreSQL", "postgres", "read"),
-    Need("append to ClickHouse, fastest", "clickhouse", "write", CLICKHOUSE_APPEND.__eq__),
-    Need("append to ClickHouse, safe to retry", "clickhouse", "write", IDEMPOTENT.__eq__),
-    Need("replace a ClickHouse table, all rows or none", "clickhouse", "write", _kind("bulk_load")),
+    Need("append to ClickHouse, fastest", "clickhouse", "write", CLICKHOUSE_APPEND),
+    Need("append to ClickHouse, safe to retry", "clickhouse", "write", IDEMPOTENT),
+    Need("replace a ClickHouse table, all rows or none", "clickhouse", "write", "bulk_load"),
     Need("read from ClickHouse", "clickhouse", "read"),
 )
 
 TERMS = "locks {0.locks}; visible while it runs: {0.others_see}; left after a failure: {0.after_failure}"
 GAIN = {name.replace("ratio", "gain"): kind for name, kind in statistics.RATIO.items()}
 CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "terms": pl.String()}
+
+
+def matrix() -> pl.DataFrame:
+    """Return the 56 published rows: database, direction, label and published_rows_per_s (mean of three passes)."""
+    figures = pl.read_csv(MATRIX)
+    return figures.select("database", "direction", label="technique", published_rows_per_s="mean_rows_per_s")
 
 
 def load(directory: Path) -> pl.DataFrame:
@@ -73,19 +83,18 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
     exact = statistics.summary(passes).filter(
         ~pl.col("origin").is_in(["baseline", "framehaul"]), pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
     )
+    ranked = exact.select(*statistics.NAMES, "frame").rows()
     terms_of = {one.key: one.contract for one in techniques()}
     passes_of = passes.partition_by(statistics.NAMES, as_dict=True)
     chosen: list[tuple[Any, ...]] = []
     for need in NEEDS:
         path = need.database, need.direction
-        rows = exact.filter(database=need.database, direction=need.direction).to_dicts()
-        fitting = [row for row in rows if need.meets(terms_of.get((*path, row["technique"])))]
+        fitting = [row for row in ranked if row[:2] == path and need.meets(terms_of.get(row[:3]))]
         if not fitting:
             continue
-        take = {row["frame"]: row["technique"] for row in reversed(fitting)}
-        best, other = fitting[0]["technique"], passes_of.get((*path, usual.get(path, "")))
-        gain = Ratio() if other is None else ratio_at_same_rows(passes_of[*path, best], other)
-        terms = terms_of[*path, best]
-        names = sorted(take.values(), key=best.__ne__)
+        take = {frame: name for *_, name, frame in reversed(fitting)}
+        best, other = fitting[0][:3], passes_of.get((*path, usual.get(path, "")))
+        gain = Ratio() if other is None else ratio_at_same_rows(passes_of[best], other)
+        names, terms = sorted(take.values(), key=best[2].__ne__), terms_of[best]
         chosen.append((need.text, names, *gain.values, TERMS.format(terms) if terms else ""))
     return pl.DataFrame(chosen, schema=CHOSEN, orient="row")

@@ -1,4 +1,4 @@
-"""Compare pairs of techniques that differ in one thing, by the passes of the runs that measured both."""
+"""Ablations: pairs of techniques that differ in one thing, compared by the passes of the runs that measured both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from framehaul.bench import statistics
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.errors import ResultsError
 
-PAIRS = pl.read_csv(Path(__file__).with_name("pairs.csv"))
+PAIRS = pl.read_csv(Path(__file__).with_name("ablations.csv"))
 """Pairs of techniques of a database and direction, and the change between `base` and `changed`."""
 
 
@@ -28,14 +28,12 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
         raise ResultsError("there are no results yet; run the notebooks of the four directions first")
     by_technique = passes.partition_by(statistics.NAMES, as_dict=True)
     measured = {key: part for key, part in by_technique.items() if set(part["status"]) == {"ok"}}
-    pairs: list[list[Any]] = []
-    compared: list[Ratio] = []
+    compared: dict[tuple[Any, ...], Ratio] = {}
     for pair in PAIRS.to_dicts():
         changed, base = (measured.get((pair["database"], pair["direction"], pair[of])) for of in ("changed", "base"))
         if changed is not None and base is not None:
-            pairs.append([*pair.values()])
-            compared.append(ratio_at_same_rows(changed, base))
-    words = verdicts([(one, 1) for one in compared], "faster", "slower")
-    rows = [(*pair, *one.values, word) for pair, one, word in zip(pairs, compared, words, strict=True)]
+            compared[*pair.values()] = ratio_at_same_rows(changed, base)
+    words = verdicts([(one, 1) for one in compared.values()], "faster", "slower")
+    rows = [(*pair, *one.values, word) for (pair, one), word in zip(compared.items(), words, strict=True)]
     found = pl.DataFrame(rows, schema={**PAIRS.schema, **statistics.RATIO, "verdict": pl.String()}, orient="row")
     return found.sort("database", "direction", "ratio", descending=True, maintain_order=True)
