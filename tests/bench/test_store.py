@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from framehaul.bench import statistics, store
-from framehaul.bench.store import Result, Writer, columns_of
+from framehaul.bench.store import Result, Writer
 from framehaul.errors import ResultsError
 
 FILE = "clickhouse_read.csv"
@@ -42,7 +42,7 @@ def summary(*rows: Result, directory: Path) -> dict[str, dict[str, Any]]:
 
 def test_missing_numbers_are_empty_and_come_back_as_null(tmp_path: Path) -> None:
     frame = passes(result(seconds=None, status="failed", reason='it said "no", twice\nreally'), directory=tmp_path)
-    assert frame.columns == columns_of(Result)
+    assert frame.columns == [*store.SCHEMA]
     assert frame.select("seconds", "server_cpu_s", "wire_bytes").null_count().row(0) == (1, 1, 1)
     assert frame["reason"].to_list() == ['it said "no", twice\nreally']
 

@@ -12,8 +12,9 @@ import os
 import secrets
 from contextlib import ExitStack
 from dataclasses import MISSING, astuple, dataclass, fields
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_type_hints
 
 import polars as pl
 
@@ -32,7 +33,6 @@ EXACT = "exact"
 """The value of `dtypes` when all dtypes are the table's."""
 type RowClass = type[DataclassInstance]
 """The dataclass of the rows of a results file."""
-type Terms = Mapping[str, Any] | None
 type Order = Callable[[list[str]], int] | None
 
 
@@ -81,11 +81,6 @@ def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
     return {field.name.rstrip("_"): numbers.get(hints[field.name], pl.String) for field in fields(kind)}
 
 
-def columns_of(kind: RowClass) -> list[str]:
-    """Return the columns of a results file with rows of this class."""
-    return [field.name.rstrip("_") for field in fields(kind)]
-
-
 SCHEMA = schema_of(Result)
 
 
@@ -102,12 +97,14 @@ class Writer:
     """
 
     def __init__(
-        self, path: Path, kind: RowClass = Result, terms: Terms = None, order: Order = None, *, fresh: bool = False
+        self, path: Path, kind: RowClass = Result, terms: Any = None, order: Order = None, *, fresh: bool = False
     ) -> None:
-        self._path, self._kind, self._columns, self._order, self._fresh = path, kind, columns_of(kind), order, fresh
+        self._path, self._schema, self._order, self._fresh = path, schema_of(kind), order, fresh
+        self._columns, self._rows = [*self._schema], list[list[str]]()
+        self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
         self._partial = path.with_suffix(".partial.csv")
         text = json.dumps(terms, sort_keys=True, default=str)
-        self._terms = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
+        self._head = [[hashlib.sha256(text.encode()).hexdigest()], self._columns]  # terms may have secrets
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         self.finished: set[tuple[str, ...]] = set()
         """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
@@ -118,18 +115,18 @@ class Writer:
             with ExitStack() as stack:
                 self._file = stack.enter_context(self._partial.open("a+", newline="", encoding="utf8"))
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._rows = self._left()
+                left = [] if self._fresh else self._left()
                 self._file.truncate(0)
-                self._append([self._terms], self._columns, *self._rows)
+                self._file.write(_csv(self._head))
                 stack.pop_all()  # the file stays open until the end of the block
         except BlockingIOError:
             remedy = "wait for it, or choose another OUT"
             raise ResultsError(f"{self._partial} is being written by another run; {remedy}") from None
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
-        self.finished = {self._identity(row) for row in self._rows}
-        if self._rows and "run_id" in self._columns:
-            self.run_id = self._rows[0][self._columns.index("run_id")]
+        self._append(left)
+        if left and "run_id" in self._columns:
+            self.run_id = left[0][self._columns.index("run_id")]
         return self
 
     def _left(self) -> list[list[str]]:
@@ -139,25 +136,25 @@ class Writer:
         """
         content = self._partial.read_bytes()
         try:
-            terms, header, *rows = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))
-        except ValueError:  # there is less than a header, or it is not UTF-8
+            rows = [*csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))]
+        except UnicodeDecodeError:
             return []
-        known = terms == [self._terms] and header == self._columns and all(len(row) == len(header) for row in rows)
-        if self._fresh or not known:
+        head, rows = rows[:2], rows[2:]
+        if head != self._head or {*map(len, rows)} - {len(self._columns)}:
             return []
-        while rows and "status" in header and rows[-1][header.index("status")] == "failed":
+        while rows and "status" in self._columns and rows[-1][self._columns.index("status")] == "failed":
             rows.pop()
         return rows
 
-    def _append(self, *rows: list[str]) -> None:
+    def _append(self, rows: list[list[str]]) -> None:
         self._file.write(_csv(rows))
         self._file.flush()
+        self._rows += rows
+        self.finished |= set(map(self._identity, rows))
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row."""
-        self._rows.append(_texts(result))
-        self._append(self._rows[-1])
-        self.finished.add(self._identity(self._rows[-1]))
+        self._append([_texts(result)])
 
     def has(self, result: DataclassInstance) -> bool:
         """Return whether the pass of this row was recorded, by this run or an interrupted run."""
@@ -165,13 +162,11 @@ class Writer:
 
     def _identity(self, row: Sequence[str]) -> tuple[str, ...]:
         """Return the fields that identify a pass: the fields without a default, except the run's."""
-        named = zip(fields(self._kind), row, strict=True)
-        return tuple(text for one, text in named if one.default is MISSING and one.name != "run_id")
+        return tuple(compress(row, self._identifying))
 
     def read(self) -> pl.DataFrame:
         """Return the rows written so far, as `read` does."""
-        content = _csv([self._columns, *self._rows]).encode()
-        return pl.read_csv(content, schema_overrides=schema_of(self._kind))
+        return pl.read_csv(_csv([self._columns, *self._rows]).encode(), schema_overrides=self._schema)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
@@ -269,7 +264,6 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     if not path.exists():
         return {"runs": {}}
     try:
-        metadata: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf8")))
     except ValueError as error:
         raise ResultsError(f"{path} cannot be read ({error}); delete it and run again") from error
-    return metadata
