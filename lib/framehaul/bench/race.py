@@ -48,17 +48,6 @@ def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
     return [Stage(rows, replace(rounds, passes=MIN_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
 
 
-def first_stage(rows: int, rounds: Rounds) -> Stage | None:
-    """Return a stage of few rows for techniques that may take minutes; None when `rows` are few themselves."""
-    # The first of two rounds includes one-time work such as imports.
-    return Stage(rows // 40, Rounds(2, 0, rounds.seed)) if rows >= LEAST_ROWS else None
-
-
-def final_stage(rows: int, rounds: Rounds) -> Stage:
-    """Return a stage of few rows that compares the leaders with techniques that were too slow for other stages."""
-    return Stage(rows // 50, Rounds(MIN_ROUNDS, 0, rounds.seed))
-
-
 def in_time(
     techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage, rows: int, *, race: bool
 ) -> list[Technique]:
@@ -86,11 +75,12 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     """
     speeds = _speeds(passes, stage)
     ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: -speeds[one.key])
-    staying = {one for one in ranked if one.origin == "baseline"}
-    racing = [one for one in ranked if one not in staying]
-    within_reach: list[Technique] = []
-    for kind in {_kind(one) for one in racing}:
-        group = [one for one in racing if _kind(one) == kind]
+    staying, within_reach = {one for one in ranked if one.origin == "baseline"}, list[Technique]()
+    groups: dict[tuple[str, str], list[Technique]] = {}
+    for one in ranked:
+        if one not in staying:
+            groups.setdefault((one.frame, one.contract.kind if one.contract else ""), []).append(one)
+    for group in groups.values():
         slowest = median(speeds[one.key] for one in group[: (len(group) + 1) // 2]) / stage.reach
         near = [one for one in group if speeds[one.key] >= slowest]
         within_reach += near
@@ -101,8 +91,3 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     methods = {method[one] for one in staying}
     staying |= {one for one in within_reach if method[one] in methods}
     return [one for one in techniques if one in staying]
-
-
-def _kind(technique: Technique) -> tuple[str, str]:
-    """Return the kind of frame and the class of a write, within which techniques compete."""
-    return technique.frame, technique.contract.kind if technique.contract else ""
