@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from framehaul.bench import meter
-from framehaul.bench.meter import Cores, Meter, cores_cpu
+from framehaul.bench.meter import Meter, cores_cpu_s
 
 BURNER = """
 import sys, time
@@ -105,8 +105,8 @@ def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known(burner: Burner) -
 
 @pytest.mark.parametrize("burner", ["itself"], indirect=True)
 def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter((Cores(100.0, 1.0), Cores(100.5, 1.0)))
-    monkeypatch.setattr(meter, "cores_cpu", lambda: next(counts))
+    counts = iter(((100.0, 1.0), (100.5, 1.0)))
+    monkeypatch.setattr(meter, "cores_cpu_s", lambda: next(counts))
     watch = Meter(burner.process.pid)
     watch.start()
     burn(0.1)
@@ -121,6 +121,6 @@ def test_what_cores_did_is_read_of_those_that_this_process_may_use(monkeypatch: 
         return SimpleNamespace(user=user, nice=0.5, system=0.25, idle=40.0, irq=60.0, softirq=70.0, steal=steal)
 
     monkeypatch.setattr(psutil, "cpu_times", lambda **_: [core(1.0, 0.5), core(2.0, 1.0), core(9.0, 9.0)])
-    for cores, expected in (({0, 1}, Cores(6.0, 1.5)), ({1}, Cores(3.75, 1.0)), ({7}, None)):
+    for cores, expected in (({0, 1}, (6.0, 1.5)), ({1}, (3.75, 1.0)), ({7}, None)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
-        assert cores_cpu() == expected
+        assert cores_cpu_s() == expected

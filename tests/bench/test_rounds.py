@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -119,14 +120,14 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def interrupt(results: Path) -> Path:
     with pytest.raises(KeyboardInterrupt):
         study({"rows": 1}, fail_after=5)
-    partial = results / "example.partial.csv"
-    assert len(partial.read_text().splitlines()) == 7  # the terms, the header and five passes
+    partial = results / "example.partial.jsonl"
+    assert len(partial.read_text().splitlines()) == 6  # the terms and five passes
     return partial
 
 
 def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partial = interrupt(results)
-    run_id = partial.read_text().splitlines()[2].split(",")[0]
+    run_id = json.loads(partial.read_text().splitlines()[1])[0]
     capsys.readouterr()
     measured = study({"rows": 1})
     assert "goes on after 5 passes" in capsys.readouterr().out
@@ -143,9 +144,9 @@ def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest
 
 def test_what_was_left_damaged_is_measured_anew_and_so_is_a_row_that_was_cut_off(results: Path) -> None:
     partial = interrupt(results)
-    other_header = partial.read_bytes().replace(b",value,", b",")
+    in_a_row = partial.read_bytes().replace(b"[", b"\0", 1)
     partial.unlink()
-    for damage in (b"", other_header, b"\xff\xfe\n", b'"'):
+    for damage in (b"", in_a_row, b"\xff\xfe\n", b'"'):
         interrupt(results).write_bytes(damage)
         assert len(study({"rows": 1})) == 12, damage
     interrupt(results)

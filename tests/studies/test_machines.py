@@ -149,7 +149,7 @@ def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeyp
     rows(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
-    (run / "postgres_read.partial.csv").touch()
+    (run / "postgres_read.partial.jsonl").touch()
     with pytest.raises(ResultsError, match="has not ended"):
         machines.submit(run, "my-laptop")
     for bad in ("", "My Laptop", "../x", "a/b", "-x-"):

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from framehaul import servers
 from framehaul.bench import environment, store
-from framehaul.bench.meter import Moved, cores_cpu, settled
+from framehaul.bench.meter import Moved, cores_cpu_s, settled
 from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
 from framehaul.bench.rounds import Log, Rounds, in_rounds
 from framehaul.servers import Servers
@@ -150,7 +150,7 @@ def recording(
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     results, metadata = settings.out / "results", environment.metadata(settings)
     # Load and stolen time are not part of the terms: an interrupted run continues under another load.
-    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu()
+    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu_s()
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
         store.Writer(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
@@ -162,7 +162,7 @@ def recording(
             this_run.say(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
-    cores_now = cores_cpu()
+    cores_now = cores_cpu_s()
     known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
@@ -173,7 +173,7 @@ def recording(
         "made_with": environment.digest(metadata),
         "resumed_after": resumed_after,
         "data_filesystem": metadata["machine"]["state_dir_filesystem"],
-        "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
+        "stolen_s": round(cores_now[1] - cores[1], 2) if cores and cores_now else None,
     }
     store.write_run(results, metadata, notebook, known | this_run.metadata)
 

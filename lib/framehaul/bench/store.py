@@ -22,7 +22,7 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from _typeshed import DataclassInstance
 
@@ -33,7 +33,7 @@ EXACT = "exact"
 """The value of `dtypes` when all dtypes are the table's."""
 type RowClass = type[DataclassInstance]
 """The dataclass of the rows of a results file."""
-type Order = Callable[[list[str]], int] | None
+type Order = Callable[[list[Any]], int] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,102 +84,99 @@ def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
 SCHEMA = schema_of(Result)
 
 
-def _texts(row: DataclassInstance) -> list[str]:
-    return ["" if value is None else str(value) for value in astuple(row)]
-
-
 class Writer:
     """A results file `NAME.csv` that is written row by row.
 
-    Until the end the rows are in `NAME.partial.csv`, after a digest of the run's terms. A run with the same `terms`
-    continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end. With an `order`, which
-    gets a row as text, the complete file is sorted by it.
+    Until the end the rows are JSON lines in `NAME.partial.jsonl`, after a digest of the run's terms. A run with the
+    same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end. With an
+    `order`, which gets the values of a row, the complete file is sorted by it.
     """
 
     def __init__(
         self, path: Path, kind: RowClass = Result, terms: Any = None, order: Order = None, *, fresh: bool = False
     ) -> None:
-        self._path, self._schema, self._order, self._fresh = path, schema_of(kind), order, fresh
-        self._columns, self._rows = [*self._schema], list[list[str]]()
+        self._path, self._partial, self._order, self._fresh = path, path.with_suffix(".partial.jsonl"), order, fresh
+        self._schema = schema_of(kind)
         self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
-        self._partial = path.with_suffix(".partial.csv")
         text = json.dumps(terms, sort_keys=True, default=str)
-        self._head = [[hashlib.sha256(text.encode()).hexdigest()], self._columns]  # terms may have secrets
+        self._terms = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-        self.finished: set[tuple[str, ...]] = set()
+        self._rows: list[list[Any]] = []
+        self.finished: set[tuple[Any, ...]] = set()
         """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
 
     def __enter__(self) -> Self:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as stack:
-                self._file = stack.enter_context(self._partial.open("a+", newline="", encoding="utf8"))
+                self._file = stack.enter_context(self._partial.open("a+", encoding="utf8"))
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left = [] if self._fresh else self._left()
                 self._file.truncate(0)
-                self._file.write(_csv(self._head))
+                self._file.write(f"{self._terms}\n")
+                self._append(left)
                 stack.pop_all()  # the file stays open until the end of the block
         except BlockingIOError:
             remedy = "wait for it, or choose another OUT"
             raise ResultsError(f"{self._partial} is being written by another run; {remedy}") from None
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
-        self._append(left)
-        if left and "run_id" in self._columns:
-            self.run_id = left[0][self._columns.index("run_id")]
+        if left and "run_id" in self._schema:
+            self.run_id = left[0][[*self._schema].index("run_id")]
         return self
 
-    def _left(self) -> list[list[str]]:
+    def _left(self) -> list[list[Any]]:
         """Return the rows of an interrupted run with the same terms, without a row that was cut off.
 
         Failures at the end are left out: when a run is killed, its servers may end first, which fails the last pass.
         """
-        content = self._partial.read_bytes()
+        first, *lines = self._partial.read_bytes().split(b"\n")[:-1] or [b""]
         try:
-            rows = [*csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))]
-        except UnicodeDecodeError:
+            rows = [json.loads(line) for line in lines] if first == self._terms.encode() else []
+        except ValueError:  # it is damaged
             return []
-        head, rows = rows[:2], rows[2:]
-        if head != self._head or {*map(len, rows)} - {len(self._columns)}:
-            return []
-        while rows and "status" in self._columns and rows[-1][self._columns.index("status")] == "failed":
+        while rows and "status" in self._schema and rows[-1][[*self._schema].index("status")] == "failed":
             rows.pop()
         return rows
 
-    def _append(self, rows: list[list[str]]) -> None:
-        self._file.write(_csv(rows))
+    def _append(self, rows: list[list[Any]]) -> None:
+        self._file.writelines(f"{json.dumps(row)}\n" for row in rows)
         self._file.flush()
         self._rows += rows
         self.finished |= set(map(self._identity, rows))
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row."""
-        self._append([_texts(result)])
+        self._append([_values(result)])
 
     def has(self, result: DataclassInstance) -> bool:
         """Return whether the pass of this row was recorded, by this run or an interrupted run."""
-        return self._identity(_texts(result)) in self.finished
+        return self._identity(_values(result)) in self.finished
 
-    def _identity(self, row: Sequence[str]) -> tuple[str, ...]:
+    def _identity(self, row: list[Any]) -> tuple[Any, ...]:
         """Return the fields that identify a pass: the fields without a default, except the run's."""
         return tuple(compress(row, self._identifying))
 
+    def _csv(self, rows: list[list[Any]]) -> str:
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([[*self._schema], *rows])
+        return text.getvalue()
+
     def read(self) -> pl.DataFrame:
         """Return the rows written so far, as `read` does."""
-        return pl.read_csv(_csv([self._columns, *self._rows]).encode(), schema_overrides=self._schema)
+        return pl.read_csv(self._csv(self._rows).encode(), schema_overrides=self._schema)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
         if kind is None:
-            rows = sorted(self._rows, key=self._order) if self._order else self._rows
-            _replace(self._path, _csv([self._columns, *rows]))
+            _replace(self._path, self._csv(sorted(self._rows, key=self._order) if self._order else self._rows))
             self._partial.unlink()
 
 
-def _csv(rows: Iterable[Iterable[str]]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _values(row: DataclassInstance) -> list[Any]:
+    """Return the values of a row as they are when they come back from JSON."""
+    values: list[Any] = json.loads(json.dumps(astuple(row), default=str))
+    return values
 
 
 def _replace(path: Path, text: str) -> None:

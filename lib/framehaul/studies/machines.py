@@ -44,7 +44,7 @@ def submit(results: Path, name: str) -> Path:
             f"MACHINE={name!r}: give a name of 3 to 40 lower-case letters, digits and hyphens, such as ryzen-16-cores"
         )
     metadata = store.read_metadata(results)
-    if unfinished := sorted(path.name for path in results.glob("*.partial.csv")):
+    if unfinished := sorted(path.name for path in results.glob("*.partial.jsonl")):
         raise ResultsError(f"{results} has {', '.join(unfinished)} of a run that has not ended; make all resumes it")
     there = {study.notebook: file for file, study in FILES.items() if (results / file).exists()}
     runs = {notebook: metadata["runs"][notebook] for notebook in there.keys() & metadata["runs"]}
