@@ -20,8 +20,7 @@ from numba.core.event import trigger_event
 from framehaul.bench import measure
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved, Usage
-from framehaul.bench.passes import Failed, Ok, Pass
-from framehaul.bench.rounds import Log, Rounds
+from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running

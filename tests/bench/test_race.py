@@ -8,10 +8,9 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.meter import Moved, Usage
-from framehaul.bench.passes import Failed, Ok, Pass
 from framehaul.bench.race import Stage, in_time, leaders, stages
 from framehaul.bench.recording import result
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Failed, Ok, Pass, Rounds
 from framehaul.techniques import Technique, techniques
 
 ALL = techniques("clickhouse", "write")

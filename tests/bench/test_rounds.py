@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped, columns_of
 from framehaul.bench.recording import recording
-from framehaul.bench.rounds import Log, Rounds, in_rounds, interruptible
+from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds, interruptible
 from framehaul.errors import ResultsError, UnavailableError, WrongResultError
 
 TASKS = ["a", "b", "c", "d"]

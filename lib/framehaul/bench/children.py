@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from framehaul.bench.meter import map_libraries
-from framehaul.bench.passes import describe
+from framehaul.bench.rounds import describe
 
 GRACE_SECONDS = 2
 """The time that a child has to end by itself after its connection is closed."""

@@ -20,8 +20,7 @@ import pyarrow as pa
 from numba.core.event import install_timer
 
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.passes import PanicError, describe, panics_raised, right
-from framehaul.bench.rounds import Log, Rounds, in_rounds
+from framehaul.bench.rounds import Log, PanicError, Rounds, describe, in_rounds, panics_raised, right
 from framehaul.bench.store import EXACT
 from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data.frames import to_pandas, to_polars

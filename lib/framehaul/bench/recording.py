@@ -19,8 +19,7 @@ from tqdm import tqdm
 from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.meter import Moved, cores_cpu_s, settled
-from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
-from framehaul.bench.rounds import Log, Rounds, in_rounds
+from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,21 +45,17 @@ class Parameter:
         """Return the value that was given as text; raise SettingsError, which names it and the valid values."""
         if isinstance(self.default, str):
             if self.choices and text not in self.choices:
-                raise self._refused(text, f"choose from {', '.join(self.choices)}")
+                raise SettingsError(f"{self.name.upper()}={text!r}: choose from {', '.join(self.choices)}")
             return text
-        several = isinstance(self.default, list)
-        number: Callable[[str], Any] = float if isinstance(self.default, float) else int
-        kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+        several, number = isinstance(self.default, list), float if isinstance(self.default, float) else int
         try:
-            numbers = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
+            numbers: list[Any] = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
         except ValueError:
-            raise self._refused(text, f"give {kind}") from None
+            numbers = []
         if not numbers or not all(self.least <= one < math.inf for one in numbers):
-            raise self._refused(text if several else numbers[0], f"give {kind} of at least {self.least:g}")
+            kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+            raise SettingsError(f"{self.name.upper()}={text!r}: give {kind} of at least {self.least:g}")
         return numbers if several else numbers[0]
-
-    def _refused(self, given: object, remedy: str) -> SettingsError:
-        return SettingsError(f"{self.name.upper()}={given!r}: {remedy}")
 
 
 def as_given(value: Value) -> str:
@@ -106,8 +102,6 @@ class Study:
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
     """The expected time on two cores by each preset; in a smoke run, in which studies run in parallel, what it adds."""
-    raced_seconds: int | None = None
-    """The expected time of a million rows with the preset quick, where slow techniques end early (RACE)."""
     untimed: bool = False
     """True if it measures no time: it runs in parallel with other untimed studies."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")
@@ -118,19 +112,10 @@ class Study:
     """True if it runs only on request."""
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
-        """Return the expected seconds on two cores with these values.
-
-        They grow with rows, rounds and duration as they do from the preset `quick` to `reference`, or to a million rows
-        where slow techniques end early. The rest, such as verification, does not grow with them.
-        """
-        work = {one: _work({each.name: each.of(one) for each in self.parameters}) for one in PRESETS}
-        usual, (_, quick, most) = self.seconds[PRESETS.index(preset)], self.seconds
-        more = work["reference"] - work["quick"]
-        if values.get("race") and self.raced_seconds:
-            of_quick = {each.name: each.of("quick") for each in self.parameters}
-            most, more = self.raced_seconds, _work(of_quick | {"rows": 1_000_000}) - work["quick"]
-        growth = (most - quick) / more if more else usual / work[preset] if work[preset] else 0.0
-        return max(min(usual, START_SECONDS), usual + growth * (_work(values) - work[preset]))
+        """Return the expected seconds on two cores, which grow with rows, rounds and duration."""
+        usual = self.seconds[PRESETS.index(preset)]
+        work = _work({each.name: each.of(preset) for each in self.parameters})
+        return max(min(usual, START_SECONDS), usual * _work(values) / work)
 
     @property
     def number(self) -> str:
@@ -161,7 +146,7 @@ def _work(values: Mapping[str, Any]) -> float:
     """Return rows x rounds x duration, each 1 in a study without the parameter."""
     rows = values.get("rows", 1)
     rounds = values.get("rounds", 1) + values.get("warmup", 0)
-    return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
+    return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1)) or 1.0
 
 
 TECHNIQUE_PASSES = "framehaul.bench.store:Result"

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench.passes import PanicError, panics_raised
+from framehaul.bench.rounds import PanicError, panics_raised
 from framehaul.bench.store import EXACT
 from framehaul.data.equality import content_of, difference_in_any_order, differs_in, other_shape
 from framehaul.data.schema import Table

@@ -17,8 +17,7 @@ import pyarrow as pa
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Pass, Skipped, columns_of, describe
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, Skipped, check, columns_of, describe, interruptible
 from framehaul.data import generator
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table

@@ -25,10 +25,10 @@ _STUDIES: dict[str, Study] = {}
 def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
     """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
     line = LINES[notebook]
-    smoke, quick, reference, *raced = map(int, line["seconds"].split())
+    smoke, quick, reference = map(int, line["seconds"].split())
     _STUDIES[notebook] = Study(
         notebook, line["question"], parameters, line["rows"], line["subject"],
-        seconds=(smoke, quick, reference), raced_seconds=next(iter(raced), None),
+        seconds=(smoke, quick, reference),
         holds=tuple(line["holds"].split()), **further,
     )  # fmt: skip
     return _STUDIES[notebook]

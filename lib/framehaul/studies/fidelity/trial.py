@@ -25,9 +25,8 @@ from framehaul import servers
 from framehaul.bench import recording, store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
-from framehaul.bench.passes import describe
 from framehaul.bench.recording import which
-from framehaul.bench.rounds import interruptible
+from framehaul.bench.rounds import describe, interruptible
 from framehaul.bench.store import EXACT
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
 from framehaul.bench.verify import dtype_drift, invalid

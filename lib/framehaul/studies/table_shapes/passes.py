@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.passes import Failed, Pass, Skipped
+from framehaul.bench.rounds import Failed, Pass, Skipped
 from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
 

@@ -12,9 +12,8 @@ import numpy as np
 from framehaul.bench import measure, recording
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Ok, Pass
 from framehaul.bench.recording import Recording, result
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Ok, Pass, Rounds, check, interruptible
 from framehaul.servers import Servers
 from framehaul.studies.registry import MEGABYTES, POINTS, TABLE_SHAPES
 from framehaul.studies.table_shapes.passes import Row, within_limits

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Self
 
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
-from framehaul.bench.passes import right
+from framehaul.bench.rounds import right
 from framehaul.bench.verify import Expected
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import COMMENT, Table, quote_postgres

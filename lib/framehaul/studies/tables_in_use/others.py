@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from framehaul.bench.passes import describe
+from framehaul.bench.rounds import describe
 from framehaul.servers import PostgresServer, Server
 from framehaul.studies.tables_in_use.layouts import TABLE
 from framehaul.techniques.clients import CLIENTS

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from framehaul.bench import recording
 from framehaul.bench.children import child, context, ended_with_the_block
-from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of, value_of
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Ok, Pass, Rounds, Skipped, attempt, check, columns_of, interruptible, value_of
 from framehaul.bench.store import Status
 from framehaul.servers import Server
 from framehaul.studies.registry import TABLES_IN_USE

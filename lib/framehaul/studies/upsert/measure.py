@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench.children import child, context
-from framehaul.bench.passes import right
+from framehaul.bench.rounds import right
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Server
