@@ -19,7 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from framehaul import collected
-from framehaul.bench import committed, store
+from framehaul.bench import store
 from framehaul.bench.store import Writer
 from framehaul.reporting import pages, tables
 from framehaul.reporting.pages import Entry
@@ -241,8 +241,8 @@ def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: P
 
 @browsed
 def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: Path) -> None:
-    page = collected.page(committed.RUN)
-    pages.write_index(tmp_path, [], store.read_metadata(committed.RUN), "", page)
+    page = collected.page(store.RUN)
+    pages.write_index(tmp_path, [], store.read_metadata(store.RUN), "", page)
     assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
     opened = Opened(browser, tmp_path / "index.html")
     places = [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]
@@ -265,9 +265,9 @@ def test_nothing_in_the_page_can_end_its_script(home: Path) -> None:
 
 
 def test_a_technique_of_the_committed_runs_is_there_with_its_code_its_terms_and_what_it_carries() -> None:
-    page = collected.page(committed.RUN)
+    page = collected.page(store.RUN)
     assert {run["name"] for run in page["runs"]} == {row[0] for row in page["rows"]}
-    measured = set(read_all(committed.RUN).select("database", "direction", "technique").rows())
+    measured = set(read_all(store.RUN).select("database", "direction", "technique").rows())
     there = [one for one in techniques() if one.key in measured]
     assert len(there) > len(techniques()) / 2  # those that came since wait for the next run that is kept
     for one in there:

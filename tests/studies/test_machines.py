@@ -14,7 +14,7 @@ import pytest
 
 from framehaul import collected
 from framehaul.__main__ import main
-from framehaul.bench import committed, recording
+from framehaul.bench import recording, store
 from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
@@ -64,7 +64,7 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
 ) -> None:
     (run / "timing.csv").write_text("what nobody else needs")
     (run / "figures").mkdir()
-    monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
+    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     place = machines.submit(run, "my-laptop")
     assert place == tmp_path / "machines" / "my-laptop" / DAY
     assert {one.name for one in place.iterdir()} == {"environment.json", *(study.results for study in TRANSFERS)}
@@ -145,7 +145,7 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
+    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     rows(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")

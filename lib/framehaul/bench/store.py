@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]
+RUN, MACHINES = PROJECT / "results", PROJECT / "machines"
+"""The committed reference run, which `make all` replaces, and runs of other machines, as `<name>/<date>/`."""
 MADE_WITH = ("machine", "python", "libraries")
 """The parts of the metadata that runs must share to be comparable."""
 EXACT = "exact"
@@ -247,6 +249,11 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         _replace(directory / "environment.json", f"{text}\n")
     finally:
         os.close(locked)
+
+
+def machine_runs() -> list[Path]:
+    """Return the results directories of other machines' runs, the latest of a machine first."""
+    return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)
 
 
 def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.bench import committed, store
+from framehaul.bench import store
 from framehaul.bench.environment import git
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.bench.study import SEED, imported
@@ -51,7 +51,7 @@ def submit(results: Path, name: str) -> Path:
     days = sorted(started[1] for run in runs.values() if (started := STARTED.fullmatch(str(run.get("started")))))
     if not days:
         raise ResultsError(f"{results} holds no finished run; make all PRESET=reference OUT=... makes one")
-    place = committed.MACHINES / name / days[0]
+    place = store.MACHINES / name / days[0]
     if place.exists():
         raise ResultsError(f"{place} exists already, and a run is submitted only once; give another MACHINE")
     with tempfile.TemporaryDirectory() as home:
