@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 type MakeRow[T, V] = Callable[[T, int, Pass[V]], DataclassInstance]
 """A function that makes a row of results of a task, the number of a pass and its outcome."""
 PARAMETERS = ContextVar[Mapping[str, Any]]("PARAMETERS")
-"""The parameters with which `study` called the function that records, for the metadata of its run."""
+"""The parameters with which `study` last called a function that records, for the metadata of its run."""
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def result(
     values = which(technique) | {"driver": technique.driver, "connections": technique.connections}
     values["contract"] = technique.contract.kind if technique.contract else None
     if isinstance(outcome, Ok):
-        moved = outcome.values
-        values |= vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
-    values |= columns_of(Ok({}) if isinstance(outcome, Ok) else outcome)
-    known = {name: value for name, value in values.items() if name in store.SCHEMA}
-    return store.Result(**known, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
+        moved = vars(outcome.values) | vars(outcome.values.usage) | {"rows_per_s": rows / outcome.values.seconds}
+        values |= {name: value for name, value in moved.items() if name in store.SCHEMA}
+    else:
+        values |= columns_of(outcome)
+    return store.Result(**values, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
 
 
 class Recording:
@@ -125,10 +125,10 @@ def study[**P](
         def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
             settings = load_settings()
             if not settings.reuse:
-                simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
-                context = copy_context()
-                context.run(PARAMETERS.set, simple)
-                context.run(measure, *positional, **named)
+                PARAMETERS.set(
+                    {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
+                )
+                measure(*positional, **named)
             stored = settings.out / "results" / f"{notebook.partition('_')[2]}.csv"
             return read(stored) if read else store.read(stored, kind)
 
@@ -186,9 +186,7 @@ def with_servers(
     Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
     """
     terms |= vars(rounds)
-    with (
-        recording(study.notebook, study.results, kind, "pass", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
+    recorded = recording(study.notebook, study.results, kind, "pass", terms)
+    with recorded as this_run, servers.running(this_run.settings) as both:
         this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}
         yield this_run, both
