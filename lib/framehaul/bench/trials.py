@@ -61,7 +61,7 @@ class Trials[C: Tried]:
 
     def skip(self, technique: Technique, reason: str) -> None:
         """Record that a technique cannot run here."""
-        self.unavailable[f"{technique.database} {technique.direction} {technique.name}"] = reason
+        self.unavailable[" ".join(technique.key)] = reason
 
 
 def _in_batches(move: Technique) -> Technique:
@@ -79,10 +79,9 @@ def _in_batches(move: Technique) -> Technique:
             move.function(client, table, file, *batch_bytes)
             return pl.from_arrow(pq.read_table(file))
 
-    if move.direction == "read":
-        return replace(move, function=to_frame, frame="batches", origin="streamed")
-    label = move.label.replace("Parquet file", "record batches")
-    return replace(move, function=from_batches, frame="batches", origin="streamed", label=label)
+    function = to_frame if move.direction == "read" else from_batches
+    label = move.label if move.direction == "read" else move.label.replace("Parquet file", "record batches")
+    return replace(move, function=function, frame="batches", origin="streamed", label=label)
 
 
 STREAMS = tuple(map(_in_batches, STREAMED))
