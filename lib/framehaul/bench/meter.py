@@ -166,14 +166,12 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def settled() -> Iterator[None]:
-    """Call `settle`, and undo it at the end of the outermost block."""
-    within = gc.get_freeze_count() > 0
+    """Call `settle`, and undo it at the end of the block."""
     settle()
     try:
         yield
     finally:
-        if not within:
-            gc.unfreeze()
+        gc.unfreeze()
 
 
 def give_back_memory() -> None:

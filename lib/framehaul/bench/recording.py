@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from framehaul import servers
 from framehaul.bench import environment, store
-from framehaul.bench.meter import Moved, cores_cpu_s, settled
+from framehaul.bench.meter import Moved, cores_cpu_s
 from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
@@ -112,12 +112,12 @@ class Recording:
 
 
 def study[**P](
-    notebook: str, kind: store.RowClass = store.Result, read: Callable[[Path], pl.DataFrame] | None = None
+    notebook: str, kind: store.RowClass | None = store.Result
 ) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
     """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. `read` replaces
-    `store.read`: studies of outcomes use `store.read_cells`.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. Rows without a `kind`
+    are cells of a study of outcomes.
     """
 
     def decorated(measure: Callable[P, None]) -> Callable[P, pl.DataFrame]:
@@ -125,12 +125,11 @@ def study[**P](
         def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
             settings = load_settings()
             if not settings.reuse:
-                PARAMETERS.set(
-                    {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
-                )
+                simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
+                PARAMETERS.set(simple)
                 measure(*positional, **named)
             stored = settings.out / "results" / f"{notebook.partition('_')[2]}.csv"
-            return read(stored) if read else store.read(stored, kind)
+            return store.read(stored, kind) if kind else store.read_cells(stored)
 
         return run
 
@@ -153,7 +152,6 @@ def recording(
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
         store.Writer(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
-        settled(),
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
         this_run, resumed_after = Recording(settings, writer, bar), len(writer.finished)

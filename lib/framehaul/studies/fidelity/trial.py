@@ -22,7 +22,7 @@ import polars as pl
 import psycopg
 
 from framehaul import servers
-from framehaul.bench import recording, store
+from framehaul.bench import recording
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
 from framehaul.bench.recording import which
@@ -73,7 +73,7 @@ class Cell(Tried):
     why: str = ""
 
 
-@recording.study(FIDELITY.notebook, read=store.read_cells)
+@recording.study(FIDELITY.notebook, None)
 def run(*, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 

@@ -10,10 +10,10 @@ import polars as pl
 
 from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
-from framehaul.bench.race import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.bench.ratios import MIN_ROUNDS
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.study import Study
+from framehaul.bench.trials import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
 from framehaul.servers.tables import tables_of
