@@ -33,10 +33,7 @@ AFFECTING = re.compile(r"(rows|warmup|seed|servers):|server |the machine's (?!sy
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
 FIGURES = ["passes", "median_rows_per_s", "min_rows_per_s", "max_rows_per_s"]
-JUDGED: dict[str, Any] = {
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64),
-    **dict.fromkeys(("verdict", "why"), pl.String),
-}
+RATIO = ["ratio", "ratio_low", "ratio_high"]
 
 
 @dataclass(frozen=True)
@@ -78,20 +75,17 @@ class Comparison:
     """The result of comparing two runs.
 
     `rows` has a row for each study, technique and size, regressions first: KEY, DESCRIBED, FIGURES of A, and of B as
-    `..._b`, and JUDGED; `ratio` is B over A.
+    `..._b`, RATIO (B over A), verdict and why. `drift` is the median ratio of all techniques, `compared` the number of
+    speeds that are compared. `warnings` affect speeds, `changes`, such as `psycopg 3.3.1 -> 3.3.2`, do not.
     """
 
     a: Run
     b: Run
     rows: pl.DataFrame
     drift: float | None
-    """The median ratio of the techniques that have a speed in both runs; None without one."""
     compared: int
-    """The number of techniques and sizes whose speeds are compared."""
     warnings: list[str]
-    """Differences that change speeds, and passes that are left out."""
     changes: list[str]
-    """Other differences, such as `psycopg 3.3.1 -> 3.3.2`."""
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of rows with this verdict."""
@@ -123,10 +117,10 @@ def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     rows = chosen.to_dicts()
     enough = [row for row in rows if row["ratio"] and min(row["passes"], row["passes_b"]) >= LEAST_PASSES]
     _compare_speeds(enough)
-    for row in rows:
-        row["verdict"], row["why"] = _judged(row)
+    judged = [(*map(row.get, RATIO), *_judged(row)) for row in rows]
+    kinds = {**dict.fromkeys(RATIO, pl.Float64()), "verdict": pl.String(), "why": pl.String()}
     of_both = chosen.select(*KEY, *DESCRIBED, *FIGURES, *(f"{name}_b" for name in FIGURES))
-    table = of_both.hstack(pl.DataFrame([{name: row.get(name) for name in JUDGED} for row in rows], schema=JUDGED))
+    table = of_both.hstack(pl.DataFrame(judged, kinds, orient="row"))
     table = table.sort(pl.col("verdict").cast(pl.Enum(get_args(Verdict))), "ratio", *KEY, nulls_last=True)
     return Comparison(a, b, table, both.select(pl.median("ratio")).item(), len(enough), *_differences(a, b))
 
@@ -156,7 +150,7 @@ def _compare_speeds(rows: list[dict[str, Any]]) -> None:
         row["speed"] = {-1: "slower", 0: "", 1: "faster"}[0 if overlap else sign]
         reach = ratios.quantile(degrees) * error
         ends = (one.mean, one.mean - reach, one.mean + reach)
-        row |= dict(zip(("ratio", "ratio_low", "ratio_high"), map(math.exp, ends), strict=True))
+        row |= dict(zip(RATIO, map(math.exp, ends), strict=True))
 
 
 def _judged(row: dict[str, Any]) -> tuple[Verdict, str]:
