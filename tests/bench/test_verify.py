@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, cast
@@ -27,28 +28,16 @@ from tests.second_table import SECOND_TABLE
 
 ROWS = 200
 
-VALUES: dict[str, tuple[ColumnType, list[Any]]] = {
-    "uuid": (ColumnType.UUID, ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]),
-    "date": (ColumnType.DATE, [dt.date(2025, 1, 1), dt.date(1970, 1, 1)]),
-    "int32": (ColumnType.INT32, [1, 0]),
-    "float64": (ColumnType.FLOAT64, [1.5, 0.0]),
-    "text": (ColumnType.TEXT, ["a", ""]),
-}
-CONTENT: dict[str, list[Any]] = {
-    "key": [1, 2],
-    **{name: values for name, (_, values) in VALUES.items()},
-    **{f"maybe_{name}": [values[0], None] for name, (_, values) in VALUES.items()},
-}
+VALUES: dict[str, list[Any]] = {
+    "uuid": ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"],
+    "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)],
+    "int32": [1, 0], "float64": [1.5, 0.0], "text": ["a", ""],
+}  # fmt: skip
+CONTENT = {"key": [1, 2], **VALUES, **{f"maybe_{name}": [values[0], None] for name, values in VALUES.items()}}
 """Two rows: one with values, one with what values are mistaken for."""
-EVERY_TYPE = Table(
-    "framehaul_every_type",
-    (
-        Column("key", ColumnType.INT64),
-        *(Column(name, kind) for name, (kind, _) in VALUES.items()),
-        *(Column(f"maybe_{name}", kind, nullable=True) for name, (kind, _) in VALUES.items()),
-    ),
-    key=("key",),
-)
+COLUMNS = [Column(name, ColumnType[name.upper()]) for name in VALUES]
+MAYBE = [replace(column, name=f"maybe_{column.name}", nullable=True) for column in COLUMNS]
+EVERY_TYPE = Table("framehaul_every_type", (Column("key", ColumnType.INT64), *COLUMNS, *MAYBE), key=("key",))
 
 CHANGES: dict[str, tuple[str, int, Any]] = {
     "key": ("key", 0, 0),
@@ -80,15 +69,7 @@ def changed(name: str) -> tuple[str, pa.Table]:
     return column, every_type(**{column: values})
 
 
-def polars(content: pa.Table, table: Table = EVERY_TYPE) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(content, schema=table.polars_schema))
-
-
-def pandas(content: pa.Table, table: Table = EVERY_TYPE) -> pd.DataFrame:
-    return to_pandas(content, table)
-
-
-BOTH_FRAMES = pytest.mark.parametrize("make", [polars, pandas])
+BOTH_FRAMES = pytest.mark.parametrize("make", [to_polars, to_pandas])
 BOTH_TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
 
@@ -139,19 +120,18 @@ def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:
 def test_one_changed_value_is_named_by_its_column(make: Make) -> None:
     for name in CHANGES:
         column, content = changed(name)
-        if (name, make) != ("NaN for NULL float", pandas):  # which is how pandas itself writes NULL
+        if (name, make) != ("NaN for NULL float", to_pandas):  # which is how pandas itself writes NULL
             found = Expected(EVERY_TYPE, every_type()).difference(make(content, EVERY_TYPE))
             assert found == f"content differs in {column}", name
 
 
 def test_nan_is_no_null_in_polars_and_pandas_has_many_ways_of_saying_null() -> None:
-    sent = Expected(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
-    assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
-    assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
-    received, sent = pandas(every_type()), Expected(EVERY_TYPE, every_type())
+    nan = every_type(maybe_float64=[1.5, float("nan")])
+    assert Expected(EVERY_TYPE, nan).difference(to_polars(nan, EVERY_TYPE)) is None
+    sent, received = Expected(EVERY_TYPE, every_type()), to_pandas(every_type(), EVERY_TYPE)
     for missing in (None, float("nan"), pd.NA, pd.NaT):
-        for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
-            received[name] = pd.Series([received[name][0], missing], dtype=object)
+        for name in VALUES:
+            received[f"maybe_{name}"] = pd.Series([received[f"maybe_{name}"][0], missing], dtype=object)
         assert sent.difference(received) is None
         wrong = received.assign(text=pd.Series(["a", missing], dtype=object))
         assert sent.difference(wrong) == "content differs in text"
@@ -159,9 +139,10 @@ def test_nan_is_no_null_in_polars_and_pandas_has_many_ways_of_saying_null() -> N
 
 def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
     sent, raw = Expected(EVERY_TYPE, every_type()), [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
-    of_pandas = pandas(every_type()).assign(uuid=pd.Series(raw, dtype=object)).astype({"date": "str", "int32": "int64"})
+    of_pandas, of_polars = to_pandas(every_type(), EVERY_TYPE), to_polars(every_type(), EVERY_TYPE)
+    of_pandas = of_pandas.assign(uuid=pd.Series(raw, dtype=object)).astype({"date": "str", "int32": "int64"})
     of_pandas["maybe_date"] = pd.to_datetime(of_pandas["maybe_date"]).astype("datetime64[us]")
-    of_polars = polars(every_type()).with_columns(
+    of_polars = of_polars.with_columns(
         pl.Series("uuid", raw, dtype=pl.Binary),
         pl.Series("maybe_uuid", [uuid.UUID(CONTENT["uuid"][0]), None], dtype=pl.Object),
         pl.col("date").cast(pl.String),
@@ -257,7 +238,7 @@ class TestOnTheServer:
 
     def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
         tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")
-        short = polars(every_type())[1:]
+        short = to_polars(every_type(), EVERY_TYPE)[1:]
         lossy = type("Lossy", (type(tables),), {"content": lambda self, table: short})(getattr(servers, database))
         with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
             Expected(EVERY_TYPE, every_type()).keep_reference(lossy, reference)
