@@ -23,27 +23,27 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import named as registered
 
 Recorded = list[tuple[str, int, Pass[Moved]]]
-SMALL = Rounds(passes=2, warmup=1, seed=1)
 CONTENT = generator.arrow_table(ANALYTICS_METRICS, 200, 1)
 
 
 def named(database: Any, direction: Any, name: str, function: Callable[..., Any] | None = None) -> Technique:
     """A technique of the registry, or one that takes its client and record but runs `function`."""
-    found = next(found for found in techniques(database, direction) if found.name == name)
+    found = registered(database, direction, name)
     return replace(found, function=function) if function else found
 
 
-def run(chosen: list[Technique], server: Any, rounds: Rounds = SMALL, cold: Any = ()) -> Recorded:
+def run(chosen: list[Technique], server: Any, rounds: Rounds, cold: Any = ()) -> Recorded:
     recorded: Recorded = []
-
-    def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
-        recorded.append((technique.name, number, ended))
-
-    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, Log(record), PassOptions(cold))
+    log = Log[Technique, Moved](lambda one, number, ended: recorded.append((one.name, number, ended)))
+    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, log, PassOptions(cold))
     return recorded
+
+
+COPY = named("postgres", "write", "polars_psycopg_copy_text").function
 
 
 def raising(connection: object, table: Table, frame: object) -> None:
@@ -56,12 +56,11 @@ def panicking(connection: object, table: Table, frame: object) -> None:
 
 
 def losing_the_last_row(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    named("postgres", "write", "polars_psycopg_copy_text").function(connection, table, frame.head(-1))
+    COPY(connection, table, frame.head(-1))
 
 
 def swapping_two_columns(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    swapped = frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1"))
-    named("postgres", "write", "polars_psycopg_copy_text").function(connection, table, swapped)
+    COPY(connection, table, frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1")))
 
 
 WRONG: dict[Callable[..., Any], str] = {
@@ -75,11 +74,11 @@ WRONG: dict[Callable[..., Any], str] = {
 def test_a_wrong_technique_is_failed_and_the_others_run_on(servers: Servers) -> None:
     wrong = [named("postgres", "write", "polars_psycopg_copy_text", function) for function in WRONG]
     right = named("postgres", "write", "polars_asyncpg_copy_text")
-    recorded = run([*wrong, right], servers.postgres)
+    recorded = run([*wrong, right], servers.postgres, Rounds(passes=2, warmup=1, seed=1))
     by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
     for function, reason in WRONG.items():
         assert by_name[function.__name__] == [Failed(reason)] * 2
-    assert len(by_name[right.name]) == SMALL.passes  # and the warm-up is not recorded
+    assert len(by_name[right.name]) == 2  # and the warm-up is not recorded
     for ended in by_name[right.name]:
         assert isinstance(ended, Ok)
         assert ended.values.seconds > 0
@@ -96,10 +95,8 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
             os.kill(servers.clickhouse.process_id, signal.SIGKILL)
         named("clickhouse", "write", "polars_urllib_parquet").function(endpoint, table, frame)
 
-    chosen = [
-        named("clickhouse", "write", "polars_urllib_parquet", killing_the_server),
-        named("clickhouse", "write", "polars_httpx_parquet"),
-    ]
+    names = {"polars_urllib_parquet": killing_the_server, "polars_httpx_parquet": None}
+    chosen = [named("clickhouse", "write", name, function) for name, function in names.items()]
     # Servers of its own: the supervisor starts both anew, under other process ids.
     with running(Settings(state_dir=open_dir / "dying")) as servers:
         recorded = run(chosen, servers.clickhouse, Rounds(2, seed=1))
