@@ -13,7 +13,7 @@ import pytest
 from framehaul.bench import compare, store
 from framehaul.bench.compare import KEY, Run
 from framehaul.bench.ratios import LEAST_ROUNDS
-from framehaul.bench.store import Writer
+from framehaul.bench.store import writing
 from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
 from framehaul.settings import PROJECT
@@ -26,7 +26,7 @@ STEADY, SLOWER = (1.0, 1.01, 0.99), (2.0, 2.02, 1.98)
 
 def write_run(out: Path, changes: Any = None, **seconds: Any) -> Path:
     """A directory as `make all` leaves it: techniques with the seconds of their passes; `changes` of some of them."""
-    with Writer(out / "results" / "clickhouse_read.csv") as writer:
+    with writing(out / "results" / "clickhouse_read.csv") as writer:
         for name, passes in seconds.items():
             for number, taken in enumerate(passes, 1):
                 writer.write(result(name, number, taken, **(changes or {}).get(name, {})))

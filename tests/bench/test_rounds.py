@@ -156,7 +156,7 @@ def test_other_terms_fresh_and_damage_start_anew_and_a_row_that_was_cut_off_is_m
 
 
 def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with store.Writer(results / "example.csv", Row, {"rows": 1}):
+    with store.writing(results / "example.csv", Row, {"rows": 1}):
         left = {path.name: path.read_bytes() for path in results.iterdir()}
         monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
         with pytest.raises(ResultsError, match="is being written by another run"):

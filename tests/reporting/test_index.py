@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from framehaul import collected
 from framehaul.bench import store
-from framehaul.bench.store import Writer
+from framehaul.bench.store import writing
 from framehaul.reporting import pages, tables
 from framehaul.reporting.pages import Entry
 from framehaul.studies.transfers.study import read_all
@@ -49,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     (out / "results").mkdir()
     names = {"polars_asyncpg_copy_binary": 0.1, "pandas_asyncpg_copy_binary": 0.2, "polars_psycopg_copy_text": 0.4}
-    with Writer(out / "results" / "postgres_write.csv") as writer:
+    with writing(out / "results" / "postgres_write.csv") as writer:
         for technique, seconds in names.items():
             frame, driver, _ = technique.split("_", 2)
             for number in (1, 2, 3):
@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 writer.write(replace(one, **WRITE, frame=frame))
         bad = result("pandas_adbc_ingest", 1, None, status="failed", reason=EVIL, driver="adbc", label=EVIL)
         writer.write(replace(bad, **WRITE, frame="pandas"))
-    with Writer(out / "results" / "postgres_read.csv") as writer:
+    with writing(out / "results" / "postgres_read.csv") as writer:
         one = result("polars_psycopg_copy_text", 1, 0.3, driver="psycopg", label='a read, quoted "x"')
         writer.write(replace(one, **WRITE | {"notebook": "02_postgres_read", "direction": "read", "contract": None}))
     reports = out / "reports"

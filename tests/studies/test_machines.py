@@ -15,7 +15,7 @@ import pytest
 from framehaul import collected
 from framehaul.__main__ import main
 from framehaul.bench import recording, store
-from framehaul.bench.store import Writer
+from framehaul.bench.store import writing
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
 from framehaul.studies import machines
@@ -34,7 +34,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = {}
     for study in TRANSFERS:
         of_run = {"run_id": study.name, "notebook": study.notebook}
-        with Writer(directory / study.results) as writer:
+        with writing(directory / study.results) as writer:
             for one in (one for one in techniques() if f"{one.database}_{one.direction}" == study.name):
                 which = recording.which(one) | {"driver": one.driver, "contract": one.contract and one.contract.kind}
                 for number in range(1, 7):

@@ -1,13 +1,10 @@
 """Ratios of speeds, paired by round, with intervals and one rule for all verdicts.
 
-Within a round both sides ran on the machine in the same state, so a ratio is the median of the rounds' own ratios, on
-their logarithms. Fewer than six rounds have a range, six and more a 95% interval.
-
-Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is wrong (Holm
-1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio scatters;
-ratios of a page scatter alike, so their variances are pooled in part (Smyth 2004,
-https://doi.org/10.2202/1544-6115.1027). Two runs have no rounds in common: there the same rule uses the variance of the
-passes of both.
+Within a round both sides ran on the machine in the same state, so a ratio is the median of per-round ratios, on their
+logarithms. Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is
+wrong (Holm 1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio
+scatters, so the variances of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027). Two runs
+have no rounds in common: there the same rule uses the variance of the passes of both.
 """
 
 from __future__ import annotations
@@ -23,12 +20,11 @@ import numpy as np
 import polars as pl
 
 LEAST_ROUNDS = 6
-"""The minimum for an interval: the range of five rounds holds the true ratio 94% of the time at best."""
+"""The minimum for a 95% interval: the range of five rounds holds the true ratio 94% of the time at best."""
 OUTSIDE = 0.05
 """The probability that an interval misses the true ratio, and that a page has a false verdict."""
-LENT_ROUNDS = 4
-"""The weight of a page's pooled variance in the variance of each of its ratios, in rounds."""
-LENT_QUANTILE = 0.75
+LENT_ROUNDS, LENT_QUANTILE = 4, 0.75
+"""The weight of a page's pooled variance in the variance of each of its ratios, in rounds, and the quantile it is."""
 MIN_ROUNDS = 3
 """The minimum for a verdict: in simulations, one in ten pages of two rounds has a false one."""
 
@@ -44,12 +40,10 @@ class Ratio:
         self.logs, self.rounds = logs, len(logs)
         self.ratio = self.low = self.high = math.nan
         if logs:
-            low, high = min(logs), max(logs)
             means = sorted((one + other) / 2 for at, one in enumerate(logs) for other in logs[at:])
-            if self.rounds >= LEAST_ROUNDS:
-                at = _means_outside(self.rounds)
-                low, high = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
-            self.ratio, self.low, self.high = math.exp(median(means)), math.exp(low), math.exp(high)
+            at = _means_outside(self.rounds) if self.rounds >= LEAST_ROUNDS else 0
+            ends = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
+            self.ratio, self.low, self.high = map(math.exp, (median(means), *ends))
 
     @property
     def values(self) -> tuple[float | None, ...]:
@@ -66,9 +60,8 @@ def interval_text(low: float, high: float, rounds: int) -> str:
 
 @cache
 def _means_outside(rounds: int) -> float:
-    """Return how many means of pairs lie outside each end of an interval, by Wilcoxon's signed-rank distribution.
+    """Return how many means of pairs lie outside each end of an interval, interpolated, by Wilcoxon's signed ranks.
 
-    It is interpolated between the two integers whose intervals hold the true ratio more often and less often than 95%.
     https://www.itl.nist.gov/div898/software/dataplot/refman1/auxillar/signrank.htm
     """
     chances = np.ones(1)  # that the ranks 1, 2, ... rounds with a random positive sign add up to 0, 1, ...
@@ -98,29 +91,28 @@ def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
 
 
 class Evidence(NamedTuple):
-    """The estimate of the logarithm of a ratio: the variance of `mean` is `variance` times `share`.
-
-    `variance`, with its `degrees` of freedom, is that of one round's ratio, or of one pass of two runs.
-    """
+    """An estimate of the logarithm of a ratio: the variance of `mean` is `variance`, of one value, times `share`."""
 
     mean: float
     variance: float
     degrees: int
+    """The degrees of freedom of `variance`."""
     share: float
 
 
 def evidence(*sides: Sequence[float]) -> Evidence:
     """Return the evidence of the logarithms of at least two per-round ratios, or of two runs' speeds, A over B."""
-    means, degrees = [*map(fmean, sides)], sum(len(side) - 1 for side in sides)
+    degrees = sum(len(side) - 1 for side in sides)
     variance = float(sum(np.var(side) * len(side) for side in sides)) / degrees
-    return Evidence(means[0] - sum(means[1:]), variance, degrees, sum(1 / len(side) for side in sides))
+    mean = fmean(sides[0]) - sum(map(fmean, sides[1:]))
+    return Evidence(mean, variance, degrees, sum(1 / len(side) for side in sides))
 
 
 def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:
     """Return the standard error of each mean of a page, and its degrees of freedom.
 
-    The pooled variance is the upper quartile of the page's variances. With their mean, a few disturbed passes would
-    make a whole page noisy; with a lower quantile, noisy techniques would pass for quieter than they are.
+    The pooled variance is the upper quartile: with the mean, a few disturbed passes would make a whole page noisy; with
+    a lower quantile, noisy techniques would pass for quieter than they are.
     """
     together, moderated = sum(one.degrees for one in page), []
     common = float(np.quantile([one.variance for one in page], LENT_QUANTILE)) if page else 0.0

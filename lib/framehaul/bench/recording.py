@@ -142,7 +142,7 @@ def recording(
 ) -> Iterator[Recording]:
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    A run continues an interrupted run of the same code on the same `terms`. `store.Writer` describes `order`. Raises
+    A run continues an interrupted run of the same code on the same `terms`. `store.writing` describes `order`. Raises
     ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
@@ -151,7 +151,7 @@ def recording(
     load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu_s()
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
-        store.Writer(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
+        store.writing(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
         this_run, resumed_after = Recording(settings, writer, bar), len(writer.finished)

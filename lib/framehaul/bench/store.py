@@ -10,11 +10,11 @@ import io
 import json
 import os
 import secrets
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import MISSING, astuple, dataclass, fields
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, Literal, cast, get_type_hints
 
 import polars as pl
 
@@ -22,7 +22,7 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from _typeshed import DataclassInstance
 
@@ -86,93 +86,94 @@ def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
 SCHEMA = schema_of(Result)
 
 
-class Writer:
-    """A results file `NAME.csv` that is written row by row.
+@contextmanager
+def writing(
+    path: Path, kind: RowClass = Result, terms: Any = None, order: Order = None, *, fresh: bool = False
+) -> Iterator[Writer]:
+    """Write a results file `NAME.csv` row by row; raise ResultsError when that is not possible.
 
     Until the end the rows are JSON lines in `NAME.partial.jsonl`, after a digest of the run's terms. A run with the
     same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end. With an
     `order`, which gets the values of a row, the complete file is sorted by it.
     """
-
-    def __init__(
-        self, path: Path, kind: RowClass = Result, terms: Any = None, order: Order = None, *, fresh: bool = False
-    ) -> None:
-        self._path, self._partial, self._order, self._fresh = path, path.with_suffix(".partial.jsonl"), order, fresh
-        self._schema = schema_of(kind)
-        self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
-        text = json.dumps(terms, sort_keys=True, default=str)
-        self._terms = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
-        self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-        self._rows: list[list[Any]] = []
-        self.finished: set[tuple[Any, ...]] = set()
-        """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
-
-    def __enter__(self) -> Self:
+    partial, text = path.with_suffix(".partial.jsonl"), json.dumps(terms, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = partial.open("a+", encoding="utf8")
+    except OSError as error:
+        raise ResultsError(f"cannot write {partial}: {error.strerror}; choose a writable OUT") from error
+    with file:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as stack:
-                self._file = stack.enter_context(self._partial.open("a+", encoding="utf8"))
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left = [] if self._fresh else self._left()
-                self._file.truncate(0)
-                self._file.write(f"{self._terms}\n")
-                self._append(left)
-                stack.pop_all()  # the file stays open until the end of the block
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             remedy = "wait for it, or choose another OUT"
-            raise ResultsError(f"{self._partial} is being written by another run; {remedy}") from None
-        except OSError as error:
-            raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
+            raise ResultsError(f"{partial} is being written by another run; {remedy}") from None
+        left = [] if fresh else _left(partial, digest, [*schema_of(kind)])
+        file.truncate(0)
+        file.write(f"{digest}\n")
+        writer = Writer(file, kind, left)
+        yield writer
+    _replace(path, writer.csv(order))
+    partial.unlink()
+
+
+def _left(partial: Path, digest: str, columns: list[str]) -> list[list[Any]]:
+    """Return the rows of an interrupted run with the same terms, without a row that was cut off.
+
+    Failures at the end are left out: when a run is killed, its servers may end first, which fails the last pass.
+    """
+    first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
+    try:
+        rows = [json.loads(line) for line in lines] if first == digest.encode() else []
+    except ValueError:  # it is damaged
+        return []
+    while rows and "status" in columns and rows[-1][columns.index("status")] == "failed":
+        rows.pop()
+    return rows
+
+
+class Writer:
+    """The rows of a results file in progress."""
+
+    def __init__(self, file: IO[str], kind: RowClass, left: list[list[Any]]) -> None:
+        self._file, self._schema, self._rows = file, schema_of(kind), list[list[Any]]()
+        self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
+        self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         if left and "run_id" in self._schema:
             self.run_id = left[0][[*self._schema].index("run_id")]
-        return self
+        self.finished: set[tuple[Any, ...]] = set()
+        """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
+        for row in left:
+            self._append(row)
 
-    def _left(self) -> list[list[Any]]:
-        """Return the rows of an interrupted run with the same terms, without a row that was cut off.
-
-        Failures at the end are left out: when a run is killed, its servers may end first, which fails the last pass.
-        """
-        first, *lines = self._partial.read_bytes().split(b"\n")[:-1] or [b""]
-        try:
-            rows = [json.loads(line) for line in lines] if first == self._terms.encode() else []
-        except ValueError:  # it is damaged
-            return []
-        while rows and "status" in self._schema and rows[-1][[*self._schema].index("status")] == "failed":
-            rows.pop()
-        return rows
-
-    def _append(self, rows: list[list[Any]]) -> None:
-        self._file.writelines(f"{json.dumps(row)}\n" for row in rows)
+    def _append(self, row: list[Any]) -> None:
+        self._file.write(f"{json.dumps(row)}\n")
         self._file.flush()
-        self._rows += rows
-        self.finished |= set(map(self._identity, rows))
-
-    def write(self, result: DataclassInstance) -> None:
-        """Append one row."""
-        self._append([_values(result)])
-
-    def has(self, result: DataclassInstance) -> bool:
-        """Return whether the pass of this row was recorded, by this run or an interrupted run."""
-        return self._identity(_values(result)) in self.finished
+        self._rows.append(row)
+        self.finished.add(self._identity(row))
 
     def _identity(self, row: list[Any]) -> tuple[Any, ...]:
         """Return the fields that identify a pass: the fields without a default, except the run's."""
         return tuple(compress(row, self._identifying))
 
-    def _csv(self, rows: list[list[Any]]) -> str:
-        text = io.StringIO(newline="")
+    def write(self, result: DataclassInstance) -> None:
+        """Append one row."""
+        self._append(_values(result))
+
+    def has(self, result: DataclassInstance) -> bool:
+        """Return whether the pass of this row was recorded, by this run or an interrupted run."""
+        return self._identity(_values(result)) in self.finished
+
+    def csv(self, order: Order = None) -> str:
+        """Return the rows written so far as CSV."""
+        text, rows = io.StringIO(newline=""), sorted(self._rows, key=order) if order else self._rows
         csv.writer(text, lineterminator="\n").writerows([[*self._schema], *rows])
         return text.getvalue()
 
     def read(self) -> pl.DataFrame:
         """Return the rows written so far, as `read` does."""
-        return pl.read_csv(self._csv(self._rows).encode(), schema_overrides=self._schema)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            _replace(self._path, self._csv(sorted(self._rows, key=self._order) if self._order else self._rows))
-            self._partial.unlink()
+        return pl.read_csv(self.csv().encode(), schema_overrides=self._schema)
 
 
 def _values(row: DataclassInstance) -> list[Any]:
