@@ -111,7 +111,7 @@ def writing(
             raise ResultsError(f"{partial} is being written by another run; {remedy}") from None
         left = [] if fresh else _left(partial, digest, [*schema_of(kind)])
         file.truncate(0)
-        file.write(f"{digest}\n")
+        file.writelines(f"{line}\n" for line in (digest, *map(json.dumps, left)))
         writer = Writer(file, kind, left)
         yield writer
     _replace(path, writer.csv(order))
@@ -137,21 +137,13 @@ class Writer:
     """The rows of a results file in progress."""
 
     def __init__(self, file: IO[str], kind: RowClass, left: list[list[Any]]) -> None:
-        self._file, self._schema, self._rows = file, schema_of(kind), list[list[Any]]()
+        self._file, self._schema, self._rows = file, schema_of(kind), left
         self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         if left and "run_id" in self._schema:
             self.run_id = left[0][[*self._schema].index("run_id")]
-        self.finished: set[tuple[Any, ...]] = set()
+        self.finished = set(map(self._identity, left))
         """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
-        for row in left:
-            self._append(row)
-
-    def _append(self, row: list[Any]) -> None:
-        self._file.write(f"{json.dumps(row)}\n")
-        self._file.flush()
-        self._rows.append(row)
-        self.finished.add(self._identity(row))
 
     def _identity(self, row: list[Any]) -> tuple[Any, ...]:
         """Return the fields that identify a pass: the fields without a default, except the run's."""
@@ -159,7 +151,11 @@ class Writer:
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row."""
-        self._append(_values(result))
+        row = _values(result)
+        self._file.write(f"{json.dumps(row)}\n")
+        self._file.flush()
+        self._rows.append(row)
+        self.finished.add(self._identity(row))
 
     def has(self, result: DataclassInstance) -> bool:
         """Return whether the pass of this row was recorded, by this run or an interrupted run."""

@@ -12,7 +12,8 @@ from framehaul.errors import SettingsError
 from framehaul.settings import PRESETS, PROJECT, Preset
 
 NOTEBOOKS = PROJECT / "notebooks"
-
+START_SECONDS = 5
+"""The time of a notebook's kernel, imports and figures."""
 type Value = int | float | str | list[int]
 
 
@@ -31,14 +32,13 @@ class Parameter:
     reference: Value | None = None
     """The values of the other presets, where they differ."""
 
-    def at(self, default: Value, **others: Value) -> Parameter:
+    def at(self, default: Value, **others: Any) -> Parameter:
         """Return the parameter with the values of one study; `others` are those of the presets smoke and reference."""
-        changes: dict[str, Any] = {"default": default, **others}
-        return replace(self, **changes)
+        return replace(self, default=default, **others)
 
     def of(self, preset: Preset) -> Value:
         """Return the value of a preset."""
-        other = {"smoke": self.smoke, "quick": None, "reference": self.reference}[preset]
+        other: Value | None = None if preset == "quick" else getattr(self, preset)
         return self.default if other is None else other
 
     def value(self, text: str) -> Value:
@@ -135,11 +135,7 @@ class Study:
     @property
     def measures_techniques(self) -> bool:
         """True if its rows are passes of techniques on the same table in every run."""
-        return self.rows == TECHNIQUE_PASSES and not self.on_demand
-
-
-START_SECONDS = 5
-"""The time of a notebook's kernel, imports and figures."""
+        return self.rows == "framehaul.bench.store:Result" and not self.on_demand
 
 
 def _work(values: Mapping[str, Any]) -> float:
@@ -147,9 +143,6 @@ def _work(values: Mapping[str, Any]) -> float:
     rows = values.get("rows", 1)
     rounds = values.get("rounds", 1) + values.get("warmup", 0)
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1)) or 1.0
-
-
-TECHNIQUE_PASSES = "framehaul.bench.store:Result"
 
 
 def imported(reference: str) -> Any:
