@@ -193,26 +193,24 @@ def test_wanted_techniques_of_the_same_size_by_name_and_column(tmp_path: Path) -
 
 def test_a_run_is_a_directory_its_results_or_a_file_and_what_is_none_is_named_with_the_remedy(tmp_path: Path) -> None:
     out = write_run(tmp_path / "whole", one=STEADY)
-    paths = (out, out / "results", out / "results" / "clickhouse_read.csv")
-    assert [len(read_run(path).passes) for path in paths] == [3, 3, 3]
-    header = ",".join(store.SCHEMA)
-    (tmp_path / "empty").mkdir()
-    whole = (write_run(tmp_path / "out", one=STEADY) / "results" / "clickhouse_read.csv").read_text()
+    file, header = out / "results" / "clickhouse_read.csv", ",".join(store.SCHEMA)
+    assert [len(read_run(path).passes) for path in (out, out / "results", file)] == [3, 3, 3]
+    whole = file.read_text()
     files = {
         "foreign.csv": ("a,b\n1,2\n", "has other columns"), "nothing.csv": ("", "cannot be read"),
-        "text.csv": (whole.replace(",1000,", ",many,"), "cannot be read"), "none.csv": (header, "holds no passes"),
-        "cut.csv": (whole.rstrip()[:-20], "cut off"),
+        "text.csv": (whole.replace(",1000,", ",x,"), "cannot be read"), "none.csv": (f"{header}\n", "holds no passes"),
+        "cut.csv": (f"{whole.rstrip()[:-20]}\n", "cut off"),
     }  # fmt: skip
-    for name, (content, said) in files.items():
-        (tmp_path / name).write_text(content + "\n" * bool(content))
+    for name, (content, _) in files.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "empty").mkdir()
+    faults = {name: said for name, (_, said) in files.items()} | {"empty": "run make", "gone": "does not exist"}
+    for name, said in faults.items():
         with pytest.raises(ResultsError, match=f"{name}.*{said}"):
             read_run(tmp_path / name)
-    for name, said in {"empty": "run make", "gone": "does not exist"}.items():
-        with pytest.raises(ResultsError, match=f"{name}.*{said}"):
-            read_run(tmp_path / name)
-    (tmp_path / "out" / "results" / "environment.json").write_text('{"runs": ')
+    (out / "results" / "environment.json").write_text('{"runs": ')
     with pytest.raises(ResultsError, match=r"environment\.json cannot be read"):
-        read_run(tmp_path / "out")
+        read_run(out)
 
 
 def test_the_command_ends_with_0_1_or_2_and_says_why(tmp_path: Path, within: RunsCommand) -> None:

@@ -20,8 +20,6 @@ LOOPBACK = "loopback"
 PLACE = {"table": STANDARD, "road": LOOPBACK, "variant": ""}
 """Columns that only some studies vary, with their values in all others: the table, the network between client and
 server, and a variant such as a codec."""
-
-
 RATIO = {"ratio": pl.Float64(), "ratio_low": pl.Float64(), "ratio_high": pl.Float64(), "ratio_rounds": pl.Int64()}
 """The columns of `Ratio.values`."""
 
