@@ -44,15 +44,13 @@ def test_parameters_that_make_no_sense_are_named() -> None:
 
 def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again() -> None:
     asked: Counter[str] = Counter()
+    absent, wrong = UnavailableError("there is no extension: build it"), WrongResultError("2 rows instead of 3")
+    raised = {"a": absent, "b": wrong, "c2": RuntimeError("lost  the\nconnection")}
 
     def measure(task: str, number: int) -> int:
         asked[task] += 1
-        if task == "a":
-            raise UnavailableError("there is no extension: build it")
-        if task == "b":
-            raise WrongResultError("2 rows instead of 3")
-        if task == "c" and number == 2:
-            raise RuntimeError("lost  the\nconnection")
+        if error := raised.get(task) or raised.get(f"{task}{number}"):
+            raise error
         return number
 
     ended = {(task, number): found for task, number, found in run(Rounds(2, warmup=1), measure)}
@@ -71,7 +69,7 @@ def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> N
             if len(seen) == 6:
                 stop.set()
 
-        in_rounds(TASKS, Rounds(3), lambda task, number: None, Log(record, stop=stop))
+        in_rounds(TASKS, Rounds(3), lambda *_: None, Log(record, stop=stop))
 
     with pytest.raises(KeyboardInterrupt):
         interruptible(work)

@@ -28,11 +28,9 @@ from tests.second_table import SECOND_TABLE
 
 ROWS = 200
 
-VALUES: dict[str, list[Any]] = {
-    "uuid": ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"],
-    "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)],
-    "int32": [1, 0], "float64": [1.5, 0.0], "text": ["a", ""],
-}  # fmt: skip
+IDS = ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]
+VALUES: dict[str, list[Any]] = {"uuid": IDS, "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)], "int32": [1, 0]}
+VALUES |= {"float64": [1.5, 0.0], "text": ["a", ""]}
 CONTENT = {"key": [1, 2], **VALUES, **{f"maybe_{name}": [values[0], None] for name, values in VALUES.items()}}
 """Two rows: one with values, one with what values are mistaken for."""
 COLUMNS = [Column(name, ColumnType[name.upper()]) for name in VALUES]
@@ -108,8 +106,8 @@ def test_the_same_rows_are_exact_in_any_order_and_other_rows_or_columns_are_wron
 def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:
     # Of lists of small decimals Polars makes such a column.
     prices = pa.array([[Decimal("0.01"), None]], pa.list_(pa.decimal64(12, 2)))
-    table = Table("t", (Column("id", ColumnType.INT64), Column("prices", ColumnType.LIST,
-                  exactly=list_types(decimal_types(12, 2)))), ("id",))  # fmt: skip
+    column = Column("prices", ColumnType.LIST, exactly=list_types(decimal_types(12, 2)))
+    table = Table("t", (Column("id", ColumnType.INT64), column), ("id",))
     arrow = pa.table({"id": [1], "prices": prices})
     sent = Expected(table, arrow.cast(table.arrow_schema))
     assert "Polars panics" in str(sent.difference(cast("pl.DataFrame", pl.from_arrow(arrow))))
