@@ -95,10 +95,9 @@ def run(
 
 
 class Passes:
-    """A context that makes passes of techniques over one table.
+    """A context that loads a table to read, and a reference for writes, and makes passes of techniques over them.
 
-    The table to read, and the reference that writes are compared with, are loaded at the beginning of the block. A
-    timed pass reuses memory that earlier passes have freed, as in a process that is in service.
+    A timed pass reuses memory that earlier passes have freed, as in a process that is in service.
     """
 
     def __init__(

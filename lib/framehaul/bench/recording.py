@@ -58,10 +58,9 @@ def result(
 
 
 class Recording:
-    """A run in progress: `write` appends a pass to its results, and `metadata` is stored at its end.
+    """A run in progress: `write`, `finished` (`Writer.has`) and `so_far` (`Writer.read`) are those of its results.
 
-    `finished` returns whether the pass of a row was recorded, by this run or by the interrupted run that it continues;
-    `so_far` returns all these passes. `say` prints text above the progress bar.
+    `metadata` is stored at its end. `say` prints text above the progress bar.
     """
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
@@ -83,14 +82,12 @@ class Recording:
         self, row: MakeRow[T, V], stop: threading.Event | None = None, name: Callable[[T], str] = attrgetter("name")
     ) -> Log[T, V]:
         """Return the log of a loop whose passes `row` turns into rows; the progress bar shows the `name` of a task."""
-
-        def record(task: T, number: int, outcome: Pass[V]) -> None:
-            self.write(row(task, number, outcome))
-
-        def progress(task: T, number: int) -> None:
-            self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}")
-
-        return Log(record, lambda task, number: self.finished(row(task, number, Skipped(""))), progress, stop)
+        return Log(
+            lambda task, number, outcome: self.write(row(task, number, outcome)),
+            lambda task, number: self.finished(row(task, number, Skipped(""))),
+            lambda task, number: self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}"),
+            stop,
+        )
 
     def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import threading
 import urllib.error
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -76,12 +75,6 @@ def right[V](values: V, wrong: str | None) -> V:
     return values
 
 
-def last_line(written: str, otherwise: str) -> str:
-    """Return the last line of a process's output, which usually has its error; `otherwise` without output."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", written)  # without colours, which a notebook's kernel asks for
-    return next(reversed(plain.strip().splitlines()), otherwise)
-
-
 def describe(error: BaseException) -> str:
     """Return an error in one line, with the server's response if it sent one; text that is not UTF-8 is escaped."""
     text: Any = str(error)
@@ -118,13 +111,14 @@ def check(**given: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The numbers of rounds and warm-ups; raises ValueError, naming the parameter, when one is out of range."""
+    """The numbers of rounds and of discarded warm-ups before them, and the seed of the order within each round.
+
+    Raises ValueError, naming the parameter, when one is out of range.
+    """
 
     passes: int
     warmup: int = 0
-    """Discarded rounds before the others."""
     seed: int = 0
-    """Seed of the order within each round."""
 
     def __post_init__(self) -> None:
         check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
@@ -132,10 +126,9 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Log[T, V]:
-    """Callbacks that a run reports to, and the event that stops it."""
+    """Callbacks that a run reports tasks, numbers of passes and outcomes to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
-    """Record a task, the number of its pass, from 1 on, and its outcome."""
     finished: Callable[[T, int], bool] = lambda *_: False
     """Return true for a pass that an interrupted run has recorded."""
     progress: Callable[[T, int], object] = lambda *_: None

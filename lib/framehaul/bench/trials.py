@@ -48,10 +48,7 @@ LEAST_ROWS = 40_000
 
 @dataclass(frozen=True)
 class Tried:
-    """A cell: the columns of `recording.which`, which identify its technique.
-
-    A study adds fields for the trial, without defaults, and for the outcome, with empty defaults.
-    """
+    """A cell; a study adds fields for the trial, without defaults, and for the outcome, with empty defaults."""
 
     database: str
     direction: str
@@ -67,11 +64,10 @@ class Trials[C: Tried]:
     """A recorder of a run's cells, from any thread, and of the reasons why others were not tried."""
 
     record: Callable[[C], object]
-    """Record a cell with its outcome."""
     finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """The reasons why techniques cannot run here."""
+    """The reasons why techniques cannot run here, which `skip` adds."""
     left_out: dict[str, str] = field(default_factory=dict)
     """The reasons why a server does not allow a trial."""
 
