@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.__main__ import main
-from framehaul.bench import committed
+from framehaul.bench import store
 from framehaul.bench.measure import called, opened
 from framehaul.bench.meter import settled
 from framehaul.bench.study import Study
@@ -33,7 +33,7 @@ from framehaul.studies import registry
 from framehaul.studies.drivers.catalog import go_program, node_program
 from framehaul.techniques import Technique, techniques
 
-REFERENCE = committed.MACHINES / "xeon-2-cores" / "2026-11-26"
+REFERENCE = store.MACHINES / "xeon-2-cores" / "2026-11-26"
 """The reference run as it is kept, whatever `make all` has put into `results/` since."""
 TEMPORARY = pytest.StashKey[Path]()
 EXPECTED_LEFT = ("pytest-of-*", "uv-*.lock")

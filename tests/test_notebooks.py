@@ -196,7 +196,7 @@ def test_a_failing_notebook_is_kept_apart_and_said_wherever_temporary_files_lie(
 def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:
     """Two notebooks at once, which only a smoke run has."""
     state = open_dir / "interrupted"
-    partials = [tmp_path / "results" / f"{name}.partial.csv" for name in ("clickhouse_clients", "json_parquet")]
+    partials = [tmp_path / "results" / f"{name}.partial.jsonl" for name in ("clickhouse_clients", "json_parquet")]
     given = ["--notebooks=11 14", "--preset=smoke", "--rows=2000", "--rounds=50", f"--out={tmp_path}"]
     command = [sys.executable, "-m", "framehaul", "run", *given]
     env = os.environ | {"FRAMEHAUL_STATE_DIR": str(state)}
@@ -213,7 +213,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
     assert "interrupted" in (tmp_path / "log").read_text()
     for partial in partials:
         assert len(partial.read_text().splitlines()) > 2
-        assert not partial.with_name(partial.name.replace(".partial", "")).exists()
+        assert not partial.with_name(partial.name.replace(".partial.jsonl", ".csv")).exists()
     assert not psutil.wait_procs(family, timeout=60)[1]
     assert not is_kept(state)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.bench import committed, store
+from framehaul.bench import store
 from framehaul.bench.statistics import STANDARD, in_places
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
@@ -44,9 +44,9 @@ def page(results: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     drivers: dict[tuple[str, ...], str] = {}
     # A quick run tries few techniques; the types of the others come from the committed run.
-    carried = _carried(committed.RUN) | _carried(results)
+    carried = _carried(store.RUN) | _carried(results)
     seen = set[str]()
-    for directory in dict.fromkeys([results, *committed.runs()]):
+    for directory in dict.fromkeys([results, *store.machine_runs()]):
         # A run that is also committed under `machines` is shown once.
         found = [*_measured(directory, seen)]
         seen |= {run["run_id"] for run in store.read_metadata(directory)["runs"].values() if "run_id" in run}

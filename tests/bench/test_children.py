@@ -35,7 +35,7 @@ def test_a_child_answers_until_nobody_asks_and_says_what_it_raised_for_every_req
     with child(context(), "one", doubles) as one:
         first, threads = one.receive()
         assert [one.ask(number) for number in (1, 2)] == [2, 4]
-    assert one._process.exitcode == 0
+    assert one.process.exitcode == 0
     assert threads == 1
     assert len({first, answer_of(context(), "another", doubles)[0], os.getpid()}) == 3
     for how, said in (

@@ -27,35 +27,33 @@ def test_it_is_the_same_each_time_and_names_no_path_host_or_user(tmp_path: Path)
         assert not [one for one in hidden - {""} if one in text.split() or (len(one) > 5 and one in text)], text
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a commit, in which everything that counts has a file."""
-    home = tmp_path / "project"
-    for name in ("lib/framehaul/bench/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
-                 "docs/a.md", "machines/m/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text("__pycache__/\n")
-    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
-        subprocess.run(["git", *command], cwd=home, check=True)
-    monkeypatch.setattr(environment, "PROJECT", home)
-    return home
+def test_a_run_does_not_make_itself_dirty_and_code_that_is_not_committed_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("__pycache__/\n" if name == ".gitignore" else str(names))
 
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *arguments], cwd=tmp_path, check=True)
 
-def test_a_run_does_not_make_itself_dirty_and_code_that_is_not_committed_does(checkout: Path) -> None:
+    monkeypatch.setattr(environment, "PROJECT", tmp_path)
+    results = "results/a.csv", "README.md", "docs/a.md", "figures/a.svg"
+    write(*results, "lib/store.py", "notebooks/01.ipynb", "machines/m/9/results/a.csv", "Makefile", ".gitignore")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
     clean = environment._commit()
     assert clean
     assert len(clean) == 12
-    (checkout / "figures" / "a.svg").unlink()
-    written = ("results/a.csv", "README.md", "docs/a.md", "results/new.csv", "reports/a.html", "notes.txt")
-    for name in (*written, "lib/framehaul/__pycache__/a.pyc"):
-        (checkout / name).parent.mkdir(exist_ok=True)
-        (checkout / name).write_text("of this run")
+    write(*results[:3], "results/new.csv", "reports/a.html", "notes.txt", "lib/__pycache__/a.pyc")
+    (tmp_path / results[3]).unlink()
     assert environment._commit() == clean
     for name in ("lib/new.py", "notebooks/new/02.ipynb", "Makefile", "machines/m/9/results/a.csv"):
-        (checkout / name).parent.mkdir(exist_ok=True)
-        (checkout / name).write_text("changed")
+        write(name)
         assert environment._commit() == f"{clean}-dirty", name
-        subprocess.run(["git", "add", "."], cwd=checkout, check=True)
+        git("add", ".")
         assert environment._commit() == f"{clean}-dirty", name
-        subprocess.run(["git", "reset", "-q", "--hard"], cwd=checkout, check=True)
+        git("reset", "-q", "--hard")
         assert environment._commit() == clean

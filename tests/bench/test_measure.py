@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,38 +14,36 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 import pytest
-from numba.core.event import trigger_event
 
 from framehaul.bench import measure
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved, Usage
-from framehaul.bench.passes import Failed, Ok, Pass
-from framehaul.bench.rounds import Log, Rounds
+from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import named as registered
 
 Recorded = list[tuple[str, int, Pass[Moved]]]
-SMALL = Rounds(passes=2, warmup=1, seed=1)
 CONTENT = generator.arrow_table(ANALYTICS_METRICS, 200, 1)
 
 
 def named(database: Any, direction: Any, name: str, function: Callable[..., Any] | None = None) -> Technique:
     """A technique of the registry, or one that takes its client and record but runs `function`."""
-    found = next(found for found in techniques(database, direction) if found.name == name)
+    found = registered(database, direction, name)
     return replace(found, function=function) if function else found
 
 
-def run(chosen: list[Technique], server: Any, rounds: Rounds = SMALL, cold: Any = ()) -> Recorded:
+def run(chosen: list[Technique], server: Any, rounds: Rounds, cold: Any = ()) -> Recorded:
     recorded: Recorded = []
-
-    def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
-        recorded.append((technique.name, number, ended))
-
-    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, Log(record), PassOptions(cold))
+    log = Log[Technique, Moved](lambda one, number, ended: recorded.append((one.name, number, ended)))
+    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, log, PassOptions(cold))
     return recorded
+
+
+COPY = named("postgres", "write", "polars_psycopg_copy_text").function
 
 
 def raising(connection: object, table: Table, frame: object) -> None:
@@ -59,12 +56,11 @@ def panicking(connection: object, table: Table, frame: object) -> None:
 
 
 def losing_the_last_row(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    named("postgres", "write", "polars_psycopg_copy_text").function(connection, table, frame.head(-1))
+    COPY(connection, table, frame.head(-1))
 
 
 def swapping_two_columns(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    swapped = frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1"))
-    named("postgres", "write", "polars_psycopg_copy_text").function(connection, table, swapped)
+    COPY(connection, table, frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1")))
 
 
 WRONG: dict[Callable[..., Any], str] = {
@@ -78,11 +74,11 @@ WRONG: dict[Callable[..., Any], str] = {
 def test_a_wrong_technique_is_failed_and_the_others_run_on(servers: Servers) -> None:
     wrong = [named("postgres", "write", "polars_psycopg_copy_text", function) for function in WRONG]
     right = named("postgres", "write", "polars_asyncpg_copy_text")
-    recorded = run([*wrong, right], servers.postgres)
+    recorded = run([*wrong, right], servers.postgres, Rounds(passes=2, warmup=1, seed=1))
     by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
     for function, reason in WRONG.items():
         assert by_name[function.__name__] == [Failed(reason)] * 2
-    assert len(by_name[right.name]) == SMALL.passes  # and the warm-up is not recorded
+    assert len(by_name[right.name]) == 2  # and the warm-up is not recorded
     for ended in by_name[right.name]:
         assert isinstance(ended, Ok)
         assert ended.values.seconds > 0
@@ -99,10 +95,8 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
             os.kill(servers.clickhouse.process_id, signal.SIGKILL)
         named("clickhouse", "write", "polars_urllib_parquet").function(endpoint, table, frame)
 
-    chosen = [
-        named("clickhouse", "write", "polars_urllib_parquet", killing_the_server),
-        named("clickhouse", "write", "polars_httpx_parquet"),
-    ]
+    names = {"polars_urllib_parquet": killing_the_server, "polars_httpx_parquet": None}
+    chosen = [named("clickhouse", "write", name, function) for name, function in names.items()]
     # Servers of its own: the supervisor starts both anew, under other process ids.
     with running(Settings(state_dir=open_dir / "dying")) as servers:
         recorded = run(chosen, servers.clickhouse, Rounds(2, seed=1))
@@ -111,25 +105,6 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
     assert len(ended) == 4
     assert ended.count(Failed) == 1
     assert ended[-1] is Ok
-
-
-def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when numba finds nothing in its cache, and there is no warm-up."""
-    reader, calls = named("postgres", "read", "polars_psycopg_copy_text"), 0
-
-    def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            with trigger_event("numba:compile"):
-                time.sleep(2)
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    [(_, _, ended)] = run([replace(reader, function=compiling)], servers.postgres, Rounds(1))
-    assert calls == 2
-    assert isinstance(ended, Ok)
-    assert ended.values.seconds < 2
 
 
 BYTES = 100_000_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ import psutil
 import pytest
 
 from framehaul.bench import meter
-from framehaul.bench.meter import Cores, Meter, cores_cpu
+from framehaul.bench.meter import Meter, cores_cpu_s
 
 BURNER = """
 import sys, time
@@ -31,16 +30,9 @@ for line in sys.stdin:
 COMMAND = [sys.executable, "-c", BURNER]
 
 
-def burn(seconds: float) -> None:
-    start = time.process_time()
-    while time.process_time() < start + seconds:
-        pass
-
-
 class Burner:
-    def __init__(self, where: str) -> None:
-        command = COMMAND if where == "itself" else ["sh", "-c", '"$0" "$@"; exit $?', *COMMAND]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    def __init__(self, *wrapper: str) -> None:
+        self.process = subprocess.Popen([*wrapper, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.answer()
 
     def answer(self) -> float:
@@ -54,17 +46,15 @@ class Burner:
         return self.answer()
 
 
-@pytest.fixture
+@pytest.fixture(params=[()])
 def burner(request: pytest.FixtureRequest) -> Iterator[Burner]:
-    one = Burner(request.param)
-    yield one
-    one.process.stdin.close()  # type: ignore[union-attr]
-    one.process.stdout.close()  # type: ignore[union-attr]
-    one.process.wait()
+    one = Burner(*request.param)
+    with one.process:  # it ends when its input is closed
+        yield one
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="proc(5) is Linux's")
-@pytest.mark.parametrize("burner", ["itself", "child"], indirect=True)
+@pytest.mark.parametrize("burner", [(), ("sh", "-c", '"$0" "$@"; exit $?')], ids=["itself", "child"], indirect=True)
 def test_cpu_of_servers_is_seen_to_the_millisecond(burner: Burner) -> None:
     for seconds in (0.003, 0.05, 0.013):
         watch = Meter(burner.process.pid)
@@ -82,15 +72,12 @@ def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
     usage = watch.stop()
     assert len(held) == 50_000_000
     assert usage.client_cpu_s > 0
-    assert usage.client_system_s is not None
-    assert usage.client_system_s <= usage.client_cpu_s + 0.02  # the share is estimated by ticks
-    assert usage.minor_faults is not None
-    assert usage.minor_faults * os.sysconf("SC_PAGE_SIZE") > 40_000_000 or usage.minor_faults > 20  # of huge pages
+    assert (usage.client_system_s or 0) <= usage.client_cpu_s + 0.02  # the share is estimated by ticks
+    assert (usage.minor_faults or 0) > 20  # of huge pages
     assert usage.server_cpu_s is not None
     assert usage.peak_rss_bytes is None or usage.peak_rss_bytes > 40_000_000
 
 
-@pytest.mark.parametrize("burner", ["itself"], indirect=True)
 def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known(burner: Burner) -> None:
     ending = Meter(burner.process.pid)
     ending.start()
@@ -103,13 +90,11 @@ def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known(burner: Burner) -
     assert {(one.peak_rss_bytes, one.server_cpu_s, one.other_cpu_s) for one in usages} == {(None, None, None)}
 
 
-@pytest.mark.parametrize("burner", ["itself"], indirect=True)
 def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter((Cores(100.0, 1.0), Cores(100.5, 1.0)))
-    monkeypatch.setattr(meter, "cores_cpu", lambda: next(counts))
+    counts = iter(((100.0, 1.0), (100.5, 1.0)))
+    monkeypatch.setattr(meter, "cores_cpu_s", lambda: next(counts))
     watch = Meter(burner.process.pid)
     watch.start()
-    burn(0.1)
     burner.ask(0.2)
     usage = watch.stop()
     assert usage.server_cpu_s is not None
@@ -121,6 +106,6 @@ def test_what_cores_did_is_read_of_those_that_this_process_may_use(monkeypatch: 
         return SimpleNamespace(user=user, nice=0.5, system=0.25, idle=40.0, irq=60.0, softirq=70.0, steal=steal)
 
     monkeypatch.setattr(psutil, "cpu_times", lambda **_: [core(1.0, 0.5), core(2.0, 1.0), core(9.0, 9.0)])
-    for cores, expected in (({0, 1}, Cores(6.0, 1.5)), ({1}, Cores(3.75, 1.0)), ({7}, None)):
+    for cores, expected in (({0, 1}, (6.0, 1.5)), ({1}, (3.75, 1.0)), ({7}, None)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
-        assert cores_cpu() == expected
+        assert cores_cpu_s() == expected

@@ -33,17 +33,6 @@ def over(one: list[float], other: list[float]) -> Ratio:
     return Ratio([a - b for a, b in zip(one, other, strict=True)])
 
 
-def page_against_one(passes: Speeds, claims: int) -> list[Ratio]:
-    """Techniques that are as fast as one of them, which all are compared with."""
-    base = passes(1)
-    return [over(passes(1), base) for _ in range(claims)]
-
-
-def page_of_pairs(passes: Speeds, claims: int) -> list[Ratio]:
-    """Pairs of techniques that are equally fast: the same one under two names."""
-    return [over(passes(1), passes(1)) for _ in range(claims)]
-
-
 def row(name: str, logs: list[float]) -> dict[str, object]:
     """A row of `statistics.medians`, as far as ratios are made of it."""
     return {"name": name, "rounds": [{"pass": at, "speed": math.exp(log)} for at, log in enumerate(logs, 1)]}
@@ -60,20 +49,15 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> No
     assert held / times == pytest.approx(0.95, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("values", "middle", "said"),
-    [
+def test_fewer_than_six_rounds_have_their_range_and_others_an_interval() -> None:
+    for values, middle, said in (
         ((1.1,), 1.1, "one round"),
         ((1.1, 1.3, 1.2), 1.2, "1.10 to 1.30 in 3 rounds"),
         ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), 1.34, "95%: 1.13 to 1.57"),
-    ],
-)
-def test_fewer_than_six_rounds_have_their_range_and_others_an_interval(
-    values: tuple[float, ...], middle: float, said: str
-) -> None:
-    found = Ratio([*map(math.log, values)])
-    assert found.ratio == pytest.approx(middle, abs=0.005)
-    assert ratios.interval_text(found.low, found.high, found.rounds) == said
+    ):
+        found = Ratio([*map(math.log, values)])
+        assert found.ratio == pytest.approx(middle, abs=0.005)
+        assert ratios.interval_text(found.low, found.high, found.rounds) == said
 
 
 def test_only_rounds_that_both_sides_have_are_compared_and_without_one_nothing_is_known() -> None:
@@ -86,14 +70,16 @@ def test_only_rounds_that_both_sides_have_are_compared_and_without_one_nothing_i
     assert ratios.verdicts([(Ratio(), 1)]) == ["not measured"]
 
 
-@pytest.mark.parametrize("page", (page_against_one, page_of_pairs))
+@pytest.mark.parametrize("pairs", (False, True))
 @pytest.mark.parametrize("rounds", (3, 9))
 @pytest.mark.parametrize("claims", (1, 40))
-def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(
-    page: Callable[[Speeds, int], list[Ratio]], rounds: int, claims: int
-) -> None:
-    random, pages = np.random.default_rng(rounds * claims), 400
-    wrong = sum(any(ratios.shown([(one, 1) for one in page(machine(random, rounds), claims)])) for _ in range(pages))
+def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(pairs: bool, rounds: int, claims: int) -> None:
+    """Of equally fast techniques, compared with one of them or in pairs."""
+    random, pages, wrong = np.random.default_rng(rounds * claims), 400, 0
+    for _ in range(pages):
+        passes = machine(random, rounds)
+        base = passes(1)
+        wrong += any(ratios.shown([(over(passes(1), passes(1) if pairs else base), 1) for _ in range(claims)]))
     assert wrong / pages <= ratios.OUTSIDE + 0.02  # which is 2 standard deviations of 400 pages
 
 
@@ -110,13 +96,11 @@ def test_the_fastest_is_first_or_tied(rounds: int) -> None:
     assert there / pages > 1 - ratios.OUTSIDE
 
 
-@pytest.mark.parametrize(
-    ("t", "degrees"), ((12.706, 1), (4.303, 2), (3.182, 3), (2.776, 4), (2.447, 6), (2.262, 9), (2.042, 30))
-)
-def test_students_t_is_that_of_the_tables(t: float, degrees: int) -> None:
-    assert ratios.two_sided(t, degrees) == pytest.approx(0.05, abs=1e-4)
-    assert ratios.two_sided(-t, degrees) == ratios.two_sided(t, degrees)
-    assert ratios.two_sided(0, degrees) == 1
+def test_students_t_is_that_of_the_tables() -> None:
+    for t, degrees in ((12.706, 1), (4.303, 2), (3.182, 3), (2.776, 4), (2.447, 6), (2.262, 9), (2.042, 30)):
+        assert ratios.two_sided(t, degrees) == pytest.approx(0.05, abs=1e-4)
+        assert ratios.quantile(degrees) == pytest.approx(t, abs=1e-3)
+        assert (ratios.two_sided(-t, degrees), ratios.two_sided(0, degrees)) == (ratios.two_sided(t, degrees), 1)
 
 
 def test_rows_are_judged_together_against_the_row_of_their_group() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -11,9 +12,8 @@ from typing import Any
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped, columns_of
 from framehaul.bench.recording import recording
-from framehaul.bench.rounds import Log, Rounds, in_rounds, interruptible
+from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds, interruptible
 from framehaul.errors import ResultsError, UnavailableError, WrongResultError
 
 TASKS = ["a", "b", "c", "d"]
@@ -27,10 +27,10 @@ def run(rounds: Rounds, measure: Any = lambda task, number: task) -> Recorded:
 
 
 def test_every_task_runs_once_in_each_round_in_an_order_shuffled_anew_and_the_same_for_a_seed() -> None:
-    measured: list[tuple[str, int]] = []
-    recorded = run(Rounds(passes=8, warmup=2, seed=1), lambda *what: measured.append(what))
-    assert sorted(measured) == [(task, number) for task in TASKS for number in range(-1, 9)]
-    assert [(task, number) for task, number, _ in recorded] == measured[8:]  # without the warm-up
+    recorded = run(Rounds(passes=8, warmup=2, seed=1), lambda *which: which)
+    measured = [outcome.values for _, _, outcome in recorded if isinstance(outcome, Ok)]
+    assert measured == [(task, number) for task, number, _ in recorded]
+    assert sorted(measured) == [(task, number) for task in TASKS for number in range(1, 9)]
     assert len({tuple(task for task, number in measured if number == n) for n in range(1, 9)}) > 1
     first, again, other = (run(Rounds(8, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
@@ -44,15 +44,13 @@ def test_parameters_that_make_no_sense_are_named() -> None:
 
 def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again() -> None:
     asked: Counter[str] = Counter()
+    absent, wrong = UnavailableError("there is no extension: build it"), WrongResultError("2 rows instead of 3")
+    raised = {"a": absent, "b": wrong, "c2": RuntimeError("lost  the\nconnection")}
 
     def measure(task: str, number: int) -> int:
         asked[task] += 1
-        if task == "a":
-            raise UnavailableError("there is no extension: build it")
-        if task == "b":
-            raise WrongResultError("2 rows instead of 3")
-        if task == "c" and number == 2:
-            raise RuntimeError("lost  the\nconnection")
+        if error := raised.get(task) or raised.get(f"{task}{number}"):
+            raise error
         return number
 
     ended = {(task, number): found for task, number, found in run(Rounds(2, warmup=1), measure)}
@@ -71,7 +69,7 @@ def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> N
             if len(seen) == 6:
                 stop.set()
 
-        in_rounds(TASKS, Rounds(3), lambda task, number: None, Log(record, stop=stop))
+        in_rounds(TASKS, Rounds(3), lambda *_: None, Log(record, stop=stop))
 
     with pytest.raises(KeyboardInterrupt):
         interruptible(work)
@@ -119,20 +117,17 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def interrupt(results: Path) -> Path:
     with pytest.raises(KeyboardInterrupt):
         study({"rows": 1}, fail_after=5)
-    partial = results / "example.partial.csv"
-    assert len(partial.read_text().splitlines()) == 7  # the terms, the header and five passes
+    partial = results / "example.partial.jsonl"
+    assert len(partial.read_text().splitlines()) == 6  # the terms and five passes
     return partial
 
 
 def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    partial = interrupt(results)
-    run_id = partial.read_text().splitlines()[2].split(",")[0]
-    capsys.readouterr()
+    run_id = json.loads(interrupt(results).read_text().splitlines()[1])[0]
     measured = study({"rows": 1})
     assert "goes on after 5 passes" in capsys.readouterr().out
     assert [number for _, number in measured if number > 0] == [2, 2, 2]
-    # Who has nothing left needs no warm-up.
-    assert len([number for _, number in measured if number < 1]) == 3
+    assert len(measured) == 6  # a task that has nothing left needs no warm-up
     frame = store.read(results / "example.csv", Row)
     assert sorted(frame.select("task", "pass").rows()) == [(task, n) for task in TASKS for n in (1, 2)]
     assert set(frame["run_id"]) == {run_id}
@@ -141,31 +136,27 @@ def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest
     assert len(study({"rows": 1})) == 12
 
 
-def test_what_was_left_damaged_is_measured_anew_and_so_is_a_row_that_was_cut_off(results: Path) -> None:
-    partial = interrupt(results)
-    other_header = partial.read_bytes().replace(b",value,", b",")
-    partial.unlink()
-    for damage in (b"", other_header, b"\xff\xfe\n", b'"'):
+def test_other_terms_fresh_and_damage_start_anew_and_a_row_that_was_cut_off_is_measured_again(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = interrupt(results).read_bytes()
+    assert len(study({"rows": 2})) == 12
+    for damage in (b"", content.replace(b"[", b"\0", 1), b"\xff\xfe\n", b'"'):
         interrupt(results).write_bytes(damage)
         assert len(study({"rows": 1})) == 12, damage
-    interrupt(results)
+    partial = interrupt(results)
+    assert len(store.read(results / "example.csv", Row)) == 8  # of the run before
     partial.write_bytes(partial.read_bytes()[:-4])
     assert len([number for _, number in study({"rows": 1}) if number > 0]) == 4
+    interrupt(results)
+    monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
+    assert len(study({"rows": 1})) == 12
 
 
 def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with store.Writer(results / "example.csv", Row, {"rows": 1}):
+    with store.writing(results / "example.csv", Row, {"rows": 1}):
         left = {path.name: path.read_bytes() for path in results.iterdir()}
         monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
         with pytest.raises(ResultsError, match="is being written by another run"):
             study({"rows": 1})
         assert {path.name: path.read_bytes() for path in results.iterdir()} == left
-
-
-def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt(results)
-    assert len(study({"rows": 2})) == 12
-    interrupt(results)
-    assert len(store.read(results / "example.csv", Row)) == 8  # of the run before
-    monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
-    assert len(study({"rows": 1})) == 12

@@ -1,4 +1,4 @@
-"""Cells are kept as they come, and are in the order of the techniques in the end."""
+"""Cells are kept as they come and end in the order of the techniques; nobody leaves a race by chance."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.recording import which
-from framehaul.bench.trials import Tried, all_techniques, chosen_techniques, trials
+from framehaul.bench.meter import Moved, Usage
+from framehaul.bench.recording import result, which
+from framehaul.bench.rounds import Failed, Ok, Rounds
+from framehaul.bench.trials import Stage, Tried, all_techniques, chosen_techniques, in_time, leaders, stages, trials
+from framehaul.techniques import Technique, techniques
 
-NOTEBOOK, FILE = "99_outcomes", "outcomes.csv"
 FIRST, SECOND = all_techniques()[:2]
 DETAIL = 'a, "b"\r\nc\u2028'
 
@@ -26,16 +29,9 @@ class Cell(Tried):
 CELLS = [Cell(**which(technique), fault=fault) for technique in (FIRST, SECOND) for fault in ("x", "y")]
 
 
-@pytest.fixture
-def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of the complete run, which is not there yet."""
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    return tmp_path / "results" / FILE
-
-
 def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
     """What was tried, of these cells."""
-    with trials(NOTEBOOK, FILE, Cell, "cell", all_techniques()) as (_, kept):
+    with trials("99_outcomes", "outcomes.csv", Cell, "cell", all_techniques()) as (_, kept):
         tried = [cell for cell in cells if not kept.finished(cell)]
         for cell in tried:
             kept.record(replace(cell, detail=DETAIL))
@@ -45,16 +41,19 @@ def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
     return tried
 
 
-def test_an_interrupted_run_goes_on_and_its_cells_are_in_the_order_of_the_techniques(outcomes: Path) -> None:
+def test_an_interrupted_run_goes_on_and_its_cells_are_in_the_order_of_the_techniques(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    outcomes = tmp_path / "results" / "outcomes.csv"
     with pytest.raises(KeyboardInterrupt):
         run([CELLS[2], CELLS[0]], interrupt=True)
     assert not outcomes.exists()
     assert run(CELLS[::-1]) == [CELLS[3], CELLS[1]]
-    assert not [*outcomes.parent.glob("*partial*")]
     found = [Cell(**row) for row in store.read_cells(outcomes).to_dicts()]
     assert found == [replace(cell, detail=DETAIL) for cell in CELLS]
-    name = f"{SECOND.database} {SECOND.direction} {SECOND.name}"
-    assert store.read_metadata(outcomes.parent)["runs"][NOTEBOOK]["unavailable"] == {name: "it is not there"}
+    unavailable = store.read_metadata(outcomes.parent)["runs"]["99_outcomes"]["unavailable"]
+    assert unavailable == {f"{SECOND.database} {SECOND.direction} {SECOND.name}": "it is not there"}
 
 
 def test_ten_days_try_every_technique_and_each_day_the_fewest() -> None:
@@ -63,3 +62,92 @@ def test_ten_days_try_every_technique_and_each_day_the_fewest() -> None:
     assert set.union(*days) == {*all_techniques()}
     assert all(day >= {*chosen_techniques("fewest")} for day in days)
     assert max(map(len, days)) <= len(all_techniques()) / 10 + 1 + len(chosen_techniques("fewest"))
+
+
+ALL = techniques("clickhouse", "write")
+STAGE = Stage(1000, Rounds(2), reach=1.5)
+
+
+def passes(seconds: dict[str, list[float | None]], rows: int = STAGE.rows) -> pl.DataFrame:
+    """Passes of techniques that took so long, or failed."""
+    known, made = {one.name: one for one in ALL}, []
+    for name, several in seconds.items():
+        for number, took in enumerate(several, 1):
+            moved = took and Ok(Moved(took, Usage(0, 0, 0), store.EXACT))
+            made.append(vars(result("run", "study", known[name], rows, number, moved or Failed("a row is missing"))))
+    frame = pl.DataFrame(made, infer_schema_length=None).rename({"pass_": "pass"})
+    return frame.select(store.SCHEMA.keys()).cast(store.SCHEMA)  # type: ignore[arg-type]
+
+
+def named(seconds: dict[str, list[float | None]], stage: Stage = STAGE) -> list[str]:
+    return [one.name for one in leaders(ALL, passes(seconds), stage)]
+
+
+def of(frame: str, origin: str) -> list[Technique]:
+    return [one for one in ALL if (one.frame, one.origin) == (frame, origin)]
+
+
+def beyond(kind: str) -> list[Technique]:
+    return [one for one in of("polars", "beyond") if one.contract and one.contract.kind == kind]
+
+
+def test_who_is_slow_leaves_and_baselines_and_the_best_published_stay() -> None:
+    first, second, third, *_ = (one for one in beyond("append") if one.connections == 1)
+    published, slower, *_ = of("polars", "published")
+    pandas, baseline = of("pandas", "beyond")[0], of("none", "baseline")[0]
+    staying = named({
+        first.name: [1.0, 1.1], second.name: [1.4, 1.3], third.name: [9.0, 2.0], published.name: [5.0, 5.0],
+        slower.name: [6.0, 6.0], pandas.name: [30.0, 30.0], baseline.name: [40.0, 40.0],
+    })  # fmt: skip
+    assert set(staying) == {first.name, second.name, published.name, pandas.name, baseline.name}
+
+
+def test_a_baseline_and_who_loads_in_bulk_decide_nothing_for_those_that_append() -> None:
+    """However fast, they are no answer for somebody who appends."""
+    baseline, (first, second, *_) = of("polars", "baseline")[0], of("polars", "published")
+    for other in (baseline, beyond("bulk_load")[0]):
+        seconds: dict[str, list[float | None]] = {other.name: [0.1], first.name: [1.0], second.name: [1.1]}
+        assert set(named(seconds)) == {*seconds}
+    assert named({baseline.name: [0.1]}) == [baseline.name]
+
+
+def test_one_pass_that_was_disturbed_or_lucky_drops_nobody_and_a_wrong_one_its_technique() -> None:
+    first, *others = [one.name for one in of("polars", "beyond")[:6]]
+    usual: dict[str, list[float | None]] = {name: [1.0, 1.1] for name in others}
+    assert set(named(usual | {first: [7.0, 1.0]})) == {first, *others}
+    assert set(named(usual | {first: [0.01, 1.0]})) == {first, *others}
+    assert set(named(usual | {first: [0.1, None]})) == {*others}
+    assert named({first: [None, None]}) == []
+
+
+def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
+    single = [one for one in beyond("append") if one.connections == 1]
+    several = next(one for one in beyond("append") if one.connections > 1)
+    seconds: dict[str, list[float | None]] = {one.name: [1 + at / 100] for at, one in enumerate(single[:10])}
+    stage = replace(STAGE, share=0.5)
+    assert set(named(seconds | {several.name: [2.5]}, stage=stage)) == {*[*seconds][:6], several.name}
+    assert set(named(seconds | {several.name: [9.0]}, stage=stage)) == {*[*seconds][:6]}
+    assert len(named(seconds, stage=replace(STAGE, share=0))) == 4
+
+
+def test_stages_end_with_all_rows_in_all_rounds() -> None:
+    """Without a race everybody moves all rows twice, and the leaders go on."""
+    for rows, sizes in ((100_000, [12_500, 100_000]), (1, [1])):
+        made = stages(rows, Rounds(3, 1, 7), race=True)
+        assert [stage.rows for stage in made] == sizes
+        assert made[-1].rounds == Rounds(3, 1, 7)
+    first, second = stages(1_000_000, Rounds(6, 1, 7), race=False)
+    assert (first.rows, second.rows) == (1_000_000, 1_000_000)
+    assert (first.rounds, second.rounds) == (Rounds(3, 1, 7), Rounds(6, 0, 7))
+    assert stages(300, Rounds(1, 0, 7), race=False) == [Stage(300, Rounds(1, 0, 7))]
+
+
+def test_who_would_take_too_long_moves_no_more_rows() -> None:
+    slow, fast, *_ = of("polars", "everyday")
+    wrong, *_ = of("pandas", "everyday")
+    made = passes({slow.name: [2.0, 1.1], fast.name: [0.9, 3.0], wrong.name: [None, None]}, rows=2_500)
+    stage = Stage(2_500, Rounds(2))
+    # 0.22 s and 0.18 s for an eighth, going by the fastest pass.
+    assert in_time([slow, fast, wrong], made, stage, 4_000, race=True) == [fast]
+    assert in_time([slow, fast, wrong], made, stage, 3_200, race=True) == [slow, fast]
+    assert in_time([slow, fast, wrong], made, stage, 4_000, race=False) == [slow, fast]

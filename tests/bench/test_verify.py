@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, cast
@@ -27,28 +28,14 @@ from tests.second_table import SECOND_TABLE
 
 ROWS = 200
 
-VALUES: dict[str, tuple[ColumnType, list[Any]]] = {
-    "uuid": (ColumnType.UUID, ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]),
-    "date": (ColumnType.DATE, [dt.date(2025, 1, 1), dt.date(1970, 1, 1)]),
-    "int32": (ColumnType.INT32, [1, 0]),
-    "float64": (ColumnType.FLOAT64, [1.5, 0.0]),
-    "text": (ColumnType.TEXT, ["a", ""]),
-}
-CONTENT: dict[str, list[Any]] = {
-    "key": [1, 2],
-    **{name: values for name, (_, values) in VALUES.items()},
-    **{f"maybe_{name}": [values[0], None] for name, (_, values) in VALUES.items()},
-}
+IDS = ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]
+VALUES: dict[str, list[Any]] = {"uuid": IDS, "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)], "int32": [1, 0]}
+VALUES |= {"float64": [1.5, 0.0], "text": ["a", ""]}
+CONTENT = {"key": [1, 2], **VALUES, **{f"maybe_{name}": [values[0], None] for name, values in VALUES.items()}}
 """Two rows: one with values, one with what values are mistaken for."""
-EVERY_TYPE = Table(
-    "framehaul_every_type",
-    (
-        Column("key", ColumnType.INT64),
-        *(Column(name, kind) for name, (kind, _) in VALUES.items()),
-        *(Column(f"maybe_{name}", kind, nullable=True) for name, (kind, _) in VALUES.items()),
-    ),
-    key=("key",),
-)
+COLUMNS = [Column(name, ColumnType[name.upper()]) for name in VALUES]
+MAYBE = [replace(column, name=f"maybe_{column.name}", nullable=True) for column in COLUMNS]
+EVERY_TYPE = Table("framehaul_every_type", (Column("key", ColumnType.INT64), *COLUMNS, *MAYBE), key=("key",))
 
 CHANGES: dict[str, tuple[str, int, Any]] = {
     "key": ("key", 0, 0),
@@ -80,15 +67,7 @@ def changed(name: str) -> tuple[str, pa.Table]:
     return column, every_type(**{column: values})
 
 
-def polars(content: pa.Table, table: Table = EVERY_TYPE) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(content, schema=table.polars_schema))
-
-
-def pandas(content: pa.Table, table: Table = EVERY_TYPE) -> pd.DataFrame:
-    return to_pandas(content, table)
-
-
-BOTH_FRAMES = pytest.mark.parametrize("make", [polars, pandas])
+BOTH_FRAMES = pytest.mark.parametrize("make", [to_polars, to_pandas])
 BOTH_TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
 
@@ -127,8 +106,8 @@ def test_the_same_rows_are_exact_in_any_order_and_other_rows_or_columns_are_wron
 def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:
     # Of lists of small decimals Polars makes such a column.
     prices = pa.array([[Decimal("0.01"), None]], pa.list_(pa.decimal64(12, 2)))
-    table = Table("t", (Column("id", ColumnType.INT64), Column("prices", ColumnType.LIST,
-                  exactly=list_types(decimal_types(12, 2)))), ("id",))  # fmt: skip
+    column = Column("prices", ColumnType.LIST, exactly=list_types(decimal_types(12, 2)))
+    table = Table("t", (Column("id", ColumnType.INT64), column), ("id",))
     arrow = pa.table({"id": [1], "prices": prices})
     sent = Expected(table, arrow.cast(table.arrow_schema))
     assert "Polars panics" in str(sent.difference(cast("pl.DataFrame", pl.from_arrow(arrow))))
@@ -139,19 +118,18 @@ def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:
 def test_one_changed_value_is_named_by_its_column(make: Make) -> None:
     for name in CHANGES:
         column, content = changed(name)
-        if (name, make) != ("NaN for NULL float", pandas):  # which is how pandas itself writes NULL
+        if (name, make) != ("NaN for NULL float", to_pandas):  # which is how pandas itself writes NULL
             found = Expected(EVERY_TYPE, every_type()).difference(make(content, EVERY_TYPE))
             assert found == f"content differs in {column}", name
 
 
 def test_nan_is_no_null_in_polars_and_pandas_has_many_ways_of_saying_null() -> None:
-    sent = Expected(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
-    assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
-    assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
-    received, sent = pandas(every_type()), Expected(EVERY_TYPE, every_type())
+    nan = every_type(maybe_float64=[1.5, float("nan")])
+    assert Expected(EVERY_TYPE, nan).difference(to_polars(nan, EVERY_TYPE)) is None
+    sent, received = Expected(EVERY_TYPE, every_type()), to_pandas(every_type(), EVERY_TYPE)
     for missing in (None, float("nan"), pd.NA, pd.NaT):
-        for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
-            received[name] = pd.Series([received[name][0], missing], dtype=object)
+        for name in VALUES:
+            received[f"maybe_{name}"] = pd.Series([received[f"maybe_{name}"][0], missing], dtype=object)
         assert sent.difference(received) is None
         wrong = received.assign(text=pd.Series(["a", missing], dtype=object))
         assert sent.difference(wrong) == "content differs in text"
@@ -159,9 +137,10 @@ def test_nan_is_no_null_in_polars_and_pandas_has_many_ways_of_saying_null() -> N
 
 def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
     sent, raw = Expected(EVERY_TYPE, every_type()), [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
-    of_pandas = pandas(every_type()).assign(uuid=pd.Series(raw, dtype=object)).astype({"date": "str", "int32": "int64"})
+    of_pandas, of_polars = to_pandas(every_type(), EVERY_TYPE), to_polars(every_type(), EVERY_TYPE)
+    of_pandas = of_pandas.assign(uuid=pd.Series(raw, dtype=object)).astype({"date": "str", "int32": "int64"})
     of_pandas["maybe_date"] = pd.to_datetime(of_pandas["maybe_date"]).astype("datetime64[us]")
-    of_polars = polars(every_type()).with_columns(
+    of_polars = of_polars.with_columns(
         pl.Series("uuid", raw, dtype=pl.Binary),
         pl.Series("maybe_uuid", [uuid.UUID(CONTENT["uuid"][0]), None], dtype=pl.Object),
         pl.col("date").cast(pl.String),
@@ -174,22 +153,19 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
     assert dtype_drift(of_polars, EVERY_TYPE) == "uuid:Binary;date:String;maybe_uuid:Object;maybe_int32:Float64"
 
 
-@pytest.mark.parametrize(
-    ("kind", "right", "wrong", "fault"),
-    [
-        (ColumnType.TIMESTAMP_UTC, "2026-01-02 03:04:05+00", "2026-01-02 03:04:05", "does not say a zone"),
-        (ColumnType.TIMESTAMP, "2026-01-02 03:04:05", "2026-01-02 03:04:05Z", "has a zone"),
-    ],
-)
-def test_text_of_another_zone_is_another_moment(kind: ColumnType, right: str, wrong: str, fault: str) -> None:
-    table = Table("framehaul_moment", (Column("id", ColumnType.INT64), Column("at", kind, nullable=True)), ("id",))
-    moment = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-    expected = Expected(table, pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema))
-    said = f"column at holds text that {fault}"
-    for texts, difference in (([right, None, right], None), ([right, None, wrong], said), ([wrong, None, wrong], said)):
-        content = {"id": [1, 2, 3], "at": texts}
-        for received in (pl.DataFrame(content), pd.DataFrame(content)):
-            assert expected.difference(received) == difference
+def test_text_of_another_zone_is_another_moment() -> None:
+    naive, moment = "2026-01-02 03:04:05", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    for kind, right, wrong, fault in (
+        (ColumnType.TIMESTAMP_UTC, f"{naive}+00", naive, "does not say a zone"),
+        (ColumnType.TIMESTAMP, naive, f"{naive}Z", "has a zone"),
+    ):
+        table = Table("framehaul_moment", (Column("id", ColumnType.INT64), Column("at", kind, nullable=True)), ("id",))
+        expected = Expected(table, pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema))
+        said = f"column at holds text that {fault}"
+        for texts, difference in ((right, right), None), ((right, wrong), said), ((wrong, right), said):
+            content = {"id": [1, 2, 3], "at": [texts[0], None, texts[1]]}
+            for received in (pl.DataFrame(content), pd.DataFrame(content)):
+                assert expected.difference(received) == difference
 
 
 def unchecked(*values: bytes | None) -> pa.Array:
@@ -201,16 +177,14 @@ def unchecked(*values: bytes | None) -> pa.Array:
 @BOTH_FRAMES
 @pytest.mark.parametrize("raw", [b"\xff\xfeA", b"\xed\xa0\x80", b"\xe2\x82", b"long enough for no view\xc0\x80"])
 def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes) -> None:
-    def received(text: pa.Array) -> pl.DataFrame | pd.DataFrame:
-        frame = make(every_type(), EVERY_TYPE)
+    sent, frame = Expected(EVERY_TYPE, every_type()), make(every_type(), EVERY_TYPE)
+    wrong = "column maybe_text, row 1: text that is no UTF-8"
+    for text, difference in ((unchecked(b"a", raw), wrong), (unchecked(b"a", None), None)):
         if isinstance(frame, pl.DataFrame):
-            return frame.with_columns(pl.Series("maybe_text", values=text))
-        return frame.assign(maybe_text=text.to_pandas())
-
-    sent = Expected(EVERY_TYPE, every_type())
-    wrong = sent.difference(received(unchecked(b"a", raw)))
-    assert wrong == "column maybe_text, row 1: text that is no UTF-8"
-    assert sent.difference(received(unchecked(b"a", None))) is None
+            received: Any = frame.with_columns(pl.Series("maybe_text", values=text))
+        else:
+            received = frame.assign(maybe_text=text.to_pandas())
+        assert sent.difference(received) == difference
 
 
 def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers) -> None:
@@ -257,7 +231,7 @@ class TestOnTheServer:
 
     def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
         tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")
-        short = polars(every_type())[1:]
+        short = to_polars(every_type(), EVERY_TYPE)[1:]
         lossy = type("Lossy", (type(tables),), {"content": lambda self, table: short})(getattr(servers, database))
         with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
             Expected(EVERY_TYPE, every_type()).keep_reference(lossy, reference)

@@ -17,8 +17,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from framehaul import collected
-from framehaul.bench import committed, store
-from framehaul.bench.store import Writer
+from framehaul.bench import store
+from framehaul.bench.store import writing
 from framehaul.reporting import pages, tables
 from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     (out / "results").mkdir()
     writes, reads = WRITE | {"notebook": "01_postgres_write"}, WRITE | {"notebook": "02_postgres_read"}
-    with Writer(out / "results" / "postgres_write.csv") as writer:
+    with writing(out / "results" / "postgres_write.csv") as writer:
         for technique, seconds in zip(WRITES, (0.1, 0.2, 0.4), strict=False):
             frame, driver, _ = technique.split("_", 2)
             for number in (1, 2, 3):
@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 writer.write(replace(one, **writes, frame=frame))
         bad = result("pandas_adbc_ingest", 1, None, status="failed", reason=EVIL, driver="adbc", label=EVIL)
         writer.write(replace(bad, **writes, frame="pandas"))
-    with Writer(out / "results" / "postgres_read.csv") as writer:
+    with writing(out / "results" / "postgres_read.csv") as writer:
         one = result("polars_psycopg_copy_text", 1, 0.3, driver="psycopg", label='a read, quoted "x"')
         writer.write(replace(one, **reads | {"direction": "read", "contract": None}))
     reports = out / "reports"
@@ -231,8 +231,8 @@ def test_the_page_of_a_notebook_can_be_read_by_all(visit: Visit, tmp_path: Path,
 
 
 def test_the_committed_runs_fit_into_one_small_page(visit: Visit, tmp_path: Path) -> None:
-    page = collected.page(committed.RUN)
-    pages.write_index(tmp_path, [], store.read_metadata(committed.RUN), "", page)
+    page = collected.page(store.RUN)
+    pages.write_index(tmp_path, [], store.read_metadata(store.RUN), "", page)
     assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
     url = (tmp_path / "index.html").as_uri()
     opened = visit(url)
@@ -247,9 +247,9 @@ def test_the_committed_runs_fit_into_one_small_page(visit: Visit, tmp_path: Path
 
 
 def test_a_technique_of_the_committed_runs_is_there_with_its_code_its_terms_and_what_it_carries() -> None:
-    page = collected.page(committed.RUN)
+    page = collected.page(store.RUN)
     assert {run["name"] for run in page["runs"]} == {row[0] for row in page["rows"]}
-    measured = set(read_all(committed.RUN).select("database", "direction", "technique").rows())
+    measured = set(read_all(store.RUN).select("database", "direction", "technique").rows())
     there = [one for one in techniques() if one.key in measured]
     assert len(there) > len(techniques()) / 2  # those that came since wait for the next run that is kept
     for one in there:

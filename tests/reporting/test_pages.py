@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import polars as pl
 
-from framehaul.bench import committed, statistics
+from framehaul.bench import statistics, store
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.reporting import pages, tables
 from framehaul.reporting.tables import SORTABLE_ROWS
@@ -91,7 +91,7 @@ def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -
 
 
 def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:
-    frame = read_all(committed.RUN)
+    frame = read_all(store.RUN)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert {*frame.filter(pl.col("status") != "ok")["driver"]} == {"adbc"}, "ADBC's driver for ClickHouse was not built"
     frame = frame.filter(status="ok")

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from framehaul.bench import store
-from framehaul.bench.passes import attempt, columns_of
+from framehaul.bench.rounds import attempt, columns_of
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings

@@ -13,7 +13,7 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul.bench import committed, store
+from framehaul.bench import store
 from framehaul.bench.trials import STREAMS, Trials, chosen_techniques
 from framehaul.errors import ServerError
 from framehaul.studies.faults import trial
@@ -39,7 +39,7 @@ def cells(out: Path) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def committed_cells() -> pl.DataFrame:
     """All techniques with every fault, as the committed run found them."""
-    return store.read_cells(committed.RUN / FAULTS_STUDY.results)
+    return store.read_cells(store.RUN / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 
 from framehaul import collected
 from framehaul.__main__ import main
-from framehaul.bench import committed, recording
-from framehaul.bench.store import Writer
+from framehaul.bench import recording, store
+from framehaul.bench.store import writing
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
 from framehaul.studies import machines
@@ -34,7 +34,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = {}
     for study in TRANSFERS:
         of_run = {"run_id": study.name, "notebook": study.notebook}
-        with Writer(directory / study.results) as writer:
+        with writing(directory / study.results) as writer:
             for one in (one for one in techniques() if f"{one.database}_{one.direction}" == study.name):
                 which = recording.which(one) | {"driver": one.driver, "contract": one.contract and one.contract.kind}
                 for number in range(1, 7):
@@ -64,7 +64,7 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
 ) -> None:
     (run / "timing.csv").write_text("what nobody else needs")
     (run / "figures").mkdir()
-    monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
+    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     place = machines.submit(run, "my-laptop")
     assert place == tmp_path / "machines" / "my-laptop" / DAY
     assert {one.name for one in place.iterdir()} == {"environment.json", *(study.results for study in TRANSFERS)}
@@ -145,11 +145,11 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
+    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     rows(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
-    (run / "postgres_read.partial.csv").touch()
+    (run / "postgres_read.partial.jsonl").touch()
     with pytest.raises(ResultsError, match="has not ended"):
         machines.submit(run, "my-laptop")
     for bad in ("", "My Laptop", "../x", "a/b", "-x-"):

@@ -12,8 +12,8 @@ import polars as pl
 import psutil
 import pytest
 
-from framehaul.bench import committed, measure
-from framehaul.bench.passes import attempt
+from framehaul.bench import measure, store
+from framehaul.bench.rounds import attempt
 from framehaul.bench.statistics import in_places
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -122,7 +122,7 @@ def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:
 
 
 def test_on_the_results_page_codecs_are_variants_where_they_were_asked_for() -> None:
-    passes = placed(committed.RUN)
+    passes = placed(store.RUN)
     compressed = passes.filter(pl.col("variant") != "")
     assert {*compressed["technique"]} == {*network.WITH_CODEC.values()}
     assert {*compressed["variant"]} == {network.CODEC}

@@ -26,8 +26,7 @@ import pytest
 from framehaul.api.derive import derive
 from framehaul.bench import measure
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Ok, Pass, Skipped
-from framehaul.bench.rounds import Log, Rounds
+from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
 from framehaul.errors import FrameError, SettingsError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.bench.passes import Failed, attempt
+from framehaul.bench.rounds import Failed, attempt
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.studies import buildings, parquet

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from framehaul.bench import committed, statistics
+from framehaul.bench import statistics, store
 from framehaul.errors import ResultsError
 from framehaul.studies import summary
 from framehaul.studies.summary import NEEDS
@@ -18,7 +18,7 @@ USUAL = {("postgres", "write"): "pandas_sqlalchemy_to_sql"}
 
 
 def test_what_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
-    chosen = summary.which(summary.load(committed.RUN), USUAL)
+    chosen = summary.which(summary.load(store.RUN), USUAL)
     assert chosen["need"].to_list() == [need.text for need in NEEDS]
     for need, row in zip(NEEDS, chosen.to_dicts(), strict=True):
         assert len({name.partition("_")[0] for name in row["take"]}) == len(row["take"])

@@ -13,8 +13,7 @@ import pytest
 from framehaul.bench import measure
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.rounds import Log, Rounds
+from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds, Skipped
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.studies import table_shapes as study

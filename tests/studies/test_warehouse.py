@@ -21,7 +21,7 @@ import pytest
 import shapely
 from google.api_core.exceptions import GoogleAPICallError
 
-from framehaul.bench.passes import attempt, columns_of
+from framehaul.bench.rounds import attempt, columns_of
 from framehaul.data.schema import COMMENT
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from framehaul.bench import committed
+from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.settings import PROJECT
@@ -100,7 +100,7 @@ def test_the_front_page_is_short_and_has_the_tables_of_the_summary_and_figures_o
     [pytest.param(one, id=one.name, marks=() if one.only_reads else pytest.mark.slow) for one in EXPORTED],
 )
 def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "results").symlink_to(committed.RUN)
+    (tmp_path / "results").symlink_to(store.RUN)
     arguments = (f"--notebooks={study.number}", f"--out={tmp_path}")
     done = run_command("run", *arguments, state_dir=tmp_path / "state", FRAMEHAUL_REUSE="1")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from framehaul.bench.meter import map_libraries
-from framehaul.bench.passes import describe
+from framehaul.bench.rounds import describe
 
 GRACE_SECONDS = 2
 """The time that a child has to end by itself after its connection is closed."""
@@ -49,37 +49,27 @@ class Child:
     """A running child process and the connection to it."""
 
     def __init__(self, name: str, process: BaseProcess, connection: Connection) -> None:
-        self._name, self._process, self._connection = name, process, connection
+        self._name, self.process, self.connection = name, process, connection
         self._error: str | None = None
 
     def tell(self, request: object) -> None:
         """Send a request without waiting for an answer."""
         with suppress(OSError):  # `receive` raises the child's error
-            self._connection.send(request)
+            self.connection.send(request)
 
     def ask(self, request: object) -> Any:
         """Send a request and return the answer; raise ChildError."""
         self.tell(request)
         return self.receive()
 
-    @property
-    def has_answered(self) -> bool:
-        """True if there is an answer to receive, or the child has ended."""
-        return self._connection.poll()
-
-    def kill(self) -> None:
-        """Kill the child without any clean-up."""
-        self._process.kill()
-        self._process.join()
-
     def receive(self) -> Any:
         """Return the next answer; raise ChildError, every time, when the child has ended early."""
         if self._error is None:
             try:
-                answer = self._connection.recv()
+                answer = self.connection.recv()
             except (EOFError, ConnectionResetError):
-                self._process.join()
-                answer = ChildError(f"the process of {self._name} ended with {self._process.exitcode}")
+                self.process.join()
+                answer = ChildError(f"the process of {self._name} ended with {self.process.exitcode}")
             if not isinstance(answer, ChildError):
                 return answer
             self._error = str(answer)

@@ -32,24 +32,9 @@ OUTPUTS = ("results", "figures", "README.md", "docs")
 
 def metadata(settings: Settings) -> dict[str, Any]:
     """Return machine, Python, installed direct dependencies and commit, which are the same for runs of one set-up."""
-    return {
-        "machine": _machine(settings),
-        "python": platform.python_version(),
-        "libraries": _installed(),
-        "commit": _commit(),
-    }
-
-
-def digest(metadata: Mapping[str, Any]) -> str:
-    """Return a digest of machine, Python and libraries: runs with the same one are comparable."""
-    made_with = {part: metadata[part] for part in MADE_WITH}
-    return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _machine(settings: Settings) -> dict[str, Any]:
     lines = (line.partition(":") for line in _text("/proc/cpuinfo").partition("\n\n")[0].splitlines())
     cpu = {name.strip(): value.strip() for name, _, value in lines}
-    return {
+    machine = {
         "cpu": cpu.get("model name") or (platform.machine() if cpu else platform.processor() or platform.machine()),
         # On virtual machines, processors of several generations have one name.
         "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in MODEL if name in cpu) or None,
@@ -60,6 +45,17 @@ def _machine(settings: Settings) -> dict[str, Any]:
         "tcp_congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control") or None,
         "state_dir_filesystem": _filesystem(settings.state_dir),
     }
+    libraries = {}
+    for name in dependencies():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            libraries[name] = importlib.metadata.version(name)
+    return {"machine": machine, "python": platform.python_version(), "libraries": libraries, "commit": _commit()}
+
+
+def digest(metadata: Mapping[str, Any]) -> str:
+    """Return a digest of machine, Python and libraries: runs with the same one are comparable."""
+    made_with = {part: metadata[part] for part in MADE_WITH}
+    return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def cores() -> int:
@@ -72,14 +68,6 @@ def dependencies() -> list[str]:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     lines = itertools.chain(project["dependencies"], *project["optional-dependencies"].values())
     return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
-
-
-def _installed() -> dict[str, str]:
-    versions = {}
-    for name in dependencies():
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 def _text(path: str) -> str:
@@ -105,21 +93,18 @@ def _commit() -> str | None:
     Committed files that a run writes do not count, because earlier notebooks of the run have written them.
     """
     commit = git("rev-parse", "--short=12", "HEAD")
-    if not commit:
-        return None
     changed = git("diff", "--name-only", "HEAD", "--", ".", *(f":(exclude){path}" for path in OUTPUTS))
     added = git("ls-files", "--others", "--exclude-standard", "--", "lib", "notebooks")
-    return commit if changed == "" and added == "" else f"{commit}-dirty"
+    return commit and (commit if changed == added == "" else f"{commit}-dirty")
 
 
 def git(*arguments: str) -> str | None:
     """Return the output of git; None when it fails or is not installed."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    except OSError:
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def server_versions(both: Servers) -> dict[str, str]:

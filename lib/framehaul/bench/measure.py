@@ -17,11 +17,9 @@ from typing import Any, Self
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from numba.core.event import install_timer
 
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.passes import PanicError, describe, panics_raised, right
-from framehaul.bench.rounds import Log, Rounds, in_rounds
+from framehaul.bench.rounds import Log, PanicError, Rounds, describe, in_rounds, panics_raised, right
 from framehaul.bench.store import EXACT
 from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data.frames import to_pandas, to_polars
@@ -39,15 +37,13 @@ SERVER_RETURN_SECONDS = 30
 
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
-type Returned = Frame | int | None
-"""The result of a technique: a frame, nothing, or the number of rows or bytes of a baseline that keeps nothing."""
 
 
 @dataclass(frozen=True)
 class ExistingRows:
     """Rows that are in the table before a write."""
 
-    rows: pa.Table
+    rows: pa.Table | None = None
     expected: pa.Table | None = None
     """The content after the write; None for exactly the rows that are written."""
     table_for: Callable[[Technique, Table], Table] = lambda _, table: table
@@ -87,40 +83,36 @@ def run(
     A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
     for it to come back; when it does not, ServerError is raised, and finished passes have been recorded. Setting
     `log.stop` ends the run with KeyboardInterrupt before its next pass.
-
-    A timed pass reuses memory that earlier passes have freed, as in a process that is in service. Peak memory and bytes
-    on the wire are measured in the warm-up alone.
     """
     with Passes(server, table, content, techniques, options) as passes, asyncio.Runner() as runner:
-
-        def measured(technique: Technique, number: int) -> Moved:
-            return runner.run(passes.one(technique, number))
 
         def progress(technique: Technique, number: int) -> None:
             passes.wait_for_server()
             log.progress(technique, number)
 
-        in_rounds(techniques, rounds, measured, replace(log, progress=progress))
+        in_rounds(techniques, rounds, lambda *which: runner.run(passes.one(*which)), replace(log, progress=progress))
         passes.wait_for_server()
 
 
 class Passes:
-    """A context that makes passes of techniques over one table.
+    """A context that loads a table to read, and a reference for writes, and makes passes of techniques over them.
 
-    The table to read, and the reference that writes are compared with, are loaded at the beginning of the block.
+    A timed pass reuses memory that earlier passes have freed, as in a process that is in service.
     """
 
     def __init__(
         self, server: Server, table: Table, content: pa.Table, techniques: list[Technique], options: PassOptions = PLAIN
     ) -> None:
         self.tables, self._server, self._meter = tables_of(server), server, Meter(server.process_id)
-        self._directions = {one.direction for one in techniques}
-        self._options, self._existing = options, options.existing if "write" in self._directions else None
         self._table, self._content, self._reference = table, content, table.renamed(f"{table.name}_sent")
-        after = self._existing.expected if self._existing else None
-        self._expected = Expected(table, content if after is None else after)
-        frames = IN_FRAMES.keys() & {one.frame for one in techniques if one.direction == "write"}
-        self._parts = {kind: _in_parts(IN_FRAMES[kind](content, table), options.calls) for kind in sorted(frames)}
+        self._options, self._directions = options, {one.direction for one in techniques}
+        self._existing = (options.existing if "write" in self._directions else None) or ExistingRows()
+        self._expected = Expected(table, content if self._existing.expected is None else self._existing.expected)
+        self._parts: dict[str, list[Any]] = {"none": [self._reference]}  # what writes send, by kind of frame
+        size = max(1, -(-content.num_rows // options.calls))
+        for kind in sorted(IN_FRAMES.keys() & {one.frame for one in techniques if one.direction == "write"}):
+            frame = IN_FRAMES[kind](content, table)
+            self._parts[kind] = [frame[at : at + size] for at in range(0, max(1, len(frame)), size)]
         self._warm_ups: dict[str, Moved] = {}
         self._unfinished = ""
         """The technique of a pass that has begun, or failed."""
@@ -131,9 +123,7 @@ class Passes:
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
-                    self.tables.create(self._table)
-                    self.tables.load(self._table, self._content)
-                    self.tables.quiesce()
+                    self._load(self._table, self._content)
         except BaseException:
             self.__exit__()
             raise
@@ -145,10 +135,18 @@ class Passes:
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
 
+    def _load(self, table: Table, content: pa.Table | None) -> None:
+        """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
+        self.tables.create(table)
+        if content is not None:
+            self.tables.load(table, content)
+        self.tables.quiesce()
+
     async def one(self, technique: Technique, number: int, server: Server | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.
 
-        Numbers below 1 are warm-ups. The client connects to `server`, if it is given: another address of the same one.
+        Numbers below 1 are warm-ups: they alone measure peak memory and, through a relay, bytes on the wire. The client
+        connects to `server`, if it is given: another address of the same one.
         """
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
@@ -176,31 +174,17 @@ class Passes:
                     raise ServerError(f"the server did not come back {late}; what was finished is kept") from error
                 time.sleep(0.5)
 
-    def _reset(self, technique: Technique) -> None:
-        """Create the table of a write anew and wait until the server has no work left of an older one."""
-        with self.tables.kept():
-            table = self._existing.table_for(technique, self._table) if self._existing else self._table
-            self.tables.create(table)
-            if self._existing:
-                self.tables.load(table, self._existing.rows)
-            self.tables.quiesce()
-
-    async def _timed_calls(self, one: Technique, number: int, other: Server | None) -> tuple[list[Returned], Moved]:
-        """Reset, connect, run on the clock; return the calls' unverified results, of a write one, with what they took.
-
-        A pass in which numba compiled a function, as a machine does once, is made again. A warm-up runs through a relay
-        that counts bytes.
-        """
+    async def _timed_calls(self, one: Technique, number: int, other: Server | None) -> tuple[list[Any], Moved]:
+        """Reset, connect, run on the clock; return the calls' unverified results, of a write one, with their cost."""
         arguments: list[tuple[object, ...]] = [(self._table,)] * self._options.calls
         if one.direction == "write":
-            self._reset(one)
-            sent = [self._reference] if one.frame == "none" else self._parts[one.frame]
-            arguments = [(self._table, part) for part in sent]
-        returned: list[Returned] = []
-        compiling: list[float] = []
+            with self.tables.kept():
+                self._load(self._existing.table_for(one, self._table), self._existing.rows)
+            arguments = [(self._table, part) for part in self._parts[one.frame]]
+        returned: list[Any] = []
         relays = number < 1 and other is None
         relaying = relayed(self._server, Relay) if relays else nullcontext((other or self._server, None))
-        with relaying as (server, relay), install_timer("numba:compile", compiling.append):
+        with relaying as (server, relay):
             async with opened(one, server) as client:
                 bytes_before, events_before = relay.total_bytes if relay else 0, self._events()
                 self._meter.start(memory=number < 1, cold=one.key in self._options.cold)
@@ -210,8 +194,6 @@ class Passes:
                     ends.append(time.perf_counter())
                 usage, events = self._meter.stop(), self._events() - events_before
                 wire_bytes = relay.total_bytes - bytes_before if relay else None
-        if compiling:
-            return await self._timed_calls(one, number, other)
         profile_events = json.dumps(events, sort_keys=True) if events else None
         latencies = tuple(end - begin for begin, end in pairwise(ends))
         moved = Moved(ends[-1] - ends[0], usage, None, wire_bytes, profile_events, latencies)
@@ -227,22 +209,15 @@ class Passes:
             return Counter()
         return Counter({name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")})
 
-    def _checked(self, returned: Returned, technique: Technique) -> str | None:
+    def _checked(self, returned: Frame | int | None, technique: Technique) -> str | None:
         """Return the dtypes of the frame that a pass gave, if any; raise WrongResultError when it is wrong."""
-        if isinstance(returned, int):  # of a baseline
+        if isinstance(returned, int):  # the rows or bytes of a baseline that keeps nothing
             rows = self._content.num_rows
             return right(None, None if returned >= rows else f"only {returned} of {rows} rows moved")
         if returned is None:
-            tables = self._existing.tables_for(technique, self.tables) if self._existing else self.tables
+            tables = self._existing.tables_for(technique, self.tables)
             return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
-
-
-def _in_parts(frame: Frame, calls: int) -> list[Frame]:
-    """Split a frame into parts of equal numbers of rows; the last one has the remainder too."""
-    size = len(frame) // calls
-    starts = [*range(0, size * calls, size)] if size else [0]
-    return [frame[start:end] for start, end in pairwise([*starts, len(frame)])]
 
 
 async def called(technique: Technique, *arguments: object) -> Any:

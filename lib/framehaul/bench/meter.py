@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -42,17 +41,6 @@ class Usage:
     other_cpu_s: float | None = None
 
 
-class Cores(NamedTuple):
-    """CPU seconds of the cores that this process may use, since the machine started, in ticks of 10 ms.
-
-    `stolen_s` is the time that a virtual machine was ready to run and its host ran others. `busy_s` is that and user
-    and kernel time, without interrupts: on loopback they are the packets of client and server.
-    """
-
-    busy_s: float
-    stolen_s: float
-
-
 @dataclass(frozen=True)
 class Moved:
     """The cost of one pass of a technique; `wire_bytes` and peak memory are those of its warm-up, if it had one."""
@@ -73,7 +61,8 @@ class Meter:
         if server_process_id is not None:
             with contextlib.suppress(psutil.Error):  # psutil knows a process from a later one of the same id
                 self._server = psutil.Process(server_process_id)
-        self._resting_bytes = _rss_bytes()
+        self._own = psutil.Process()
+        self._resting_bytes = self._own.memory_info().rss
 
     def start(self, *, memory: bool = False, cold: bool = False) -> None:
         """Collect garbage and read all counters.
@@ -84,34 +73,31 @@ class Meter:
         gc.collect()
         if memory or cold:
             give_back_memory()
-        if memory:
-            self._wait_for_memory()
-        self._rss_bytes, self._lazy_bytes = (reset_peak_rss(), _lazily_freed_bytes()) if memory else (None, 0)
-        self._server_cpu_s, self._cores = family_cpu_s(self._server), cores_cpu()
+        self._rss_bytes, self._lazy_bytes = None, 0
+        if memory:  # reusing freed memory would hide what the pass takes
+            deadline = time.monotonic() + RETURN_SECONDS
+            while self._own.memory_info().rss > self._resting_bytes + RETAINED_BYTES and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self._resting_bytes = self._own.memory_info().rss
+            self._rss_bytes, self._lazy_bytes = reset_peak_rss(), _own_bytes("smaps_rollup", "LazyFree:") or 0
+        self._server_cpu_s, self._cores = family_cpu_s(self._server), cores_cpu_s()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._client_cpu_ns = time.process_time_ns()
 
     def stop(self) -> Usage:
         """Return the usage since `start`."""
         client = (time.process_time_ns() - self._client_cpu_ns) / 1e9
-        usage, cores = resource.getrusage(resource.RUSAGE_SELF), cores_cpu()
+        usage, cores = resource.getrusage(resource.RUSAGE_SELF), cores_cpu_s()
         peak_growth = peak_rss_growth(self._rss_bytes)
-        if peak_growth is not None and self._lazy_bytes:  # it may have reused pages that were still counted
-            peak_growth += max(0, self._lazy_bytes - _lazily_freed_bytes())
+        if peak_growth is not None:  # it may have reused pages of MADV_FREE, which are counted until they are taken
+            peak_growth += max(0, self._lazy_bytes - (_own_bytes("smaps_rollup", "LazyFree:") or 0))
         before, after = self._server_cpu_s, family_cpu_s(self._server)
         server = None if before is None or after is None else max(0.0, after - before)
         other = None
         if cores and self._cores and server is not None:
-            other = max(0.0, cores.busy_s - self._cores.busy_s - client - server)
+            other = max(0.0, cores[0] - self._cores[0] - client - server)
         system, faults = usage.ru_stime - self._usage.ru_stime, usage.ru_minflt - self._usage.ru_minflt
         return Usage(client, server, peak_growth, system, faults, other)
-
-    def _wait_for_memory(self) -> None:
-        """Wait until freed memory is returned: reusing it would hide what the next pass takes."""
-        deadline = time.monotonic() + RETURN_SECONDS
-        while _rss_bytes() > self._resting_bytes + RETAINED_BYTES and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self._resting_bytes = _rss_bytes()
 
 
 def family_cpu_s(parent: psutil.Process | None) -> float | None:
@@ -123,7 +109,7 @@ def family_cpu_s(parent: psutil.Process | None) -> float | None:
         for _ in range(READINGS):
             if parent is None or not parent.is_running():  # another process may have its id by now
                 return None
-            children, times, own, alive = parent.children(recursive=True), parent.cpu_times(), cpu_s(parent), 0.0
+            children, times, alive = parent.children(recursive=True), parent.cpu_times(), cpu_s(parent)
             for child in children:
                 with contextlib.suppress(psutil.Error):
                     alive += cpu_s(child)
@@ -131,7 +117,7 @@ def family_cpu_s(parent: psutil.Process | None) -> float | None:
                 break
     except psutil.Error:
         return None
-    return times.children_user + times.children_system + own + alive
+    return times.children_user + times.children_system + alive
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -152,8 +138,12 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cores_cpu() -> Cores | None:
-    """Return the CPU time of the cores that this process may use; None where it is not counted."""
+def cores_cpu_s() -> tuple[float, float] | None:
+    """Return the busy and the stolen seconds of this process's cores since the machine started; None if not counted.
+
+    Stolen is the time that a virtual machine was ready to run and its host ran others. Busy is that and user and kernel
+    time, in ticks of 10 ms, without interrupts: on loopback they are the packets of client and server.
+    """
     try:
         every = psutil.cpu_times(percpu=True)
         ours = [every[core] for core in os.sched_getaffinity(0)]
@@ -161,7 +151,7 @@ def cores_cpu() -> Cores | None:
     except (OSError, AttributeError, IndexError):  # not Linux, or a container with another list of cores
         return None
     busy = sum(one.user + one.nice + one.system for one in ours) + stolen
-    return Cores(busy, stolen) if busy else None
+    return (busy, stolen) if busy else None
 
 
 def settle() -> None:
@@ -176,14 +166,12 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def settled() -> Iterator[None]:
-    """Call `settle`, and undo it at the end of the outermost block."""
-    within = gc.get_freeze_count() > 0
+    """Call `settle`, and undo it at the end of the block."""
     settle()
     try:
         yield
     finally:
-        if not within:
-            gc.unfreeze()
+        gc.unfreeze()
 
 
 def give_back_memory() -> None:
@@ -207,11 +195,6 @@ def peak_rss_growth(before: int | None) -> int | None:
     """Return the growth of the high-water mark since `reset_peak_rss` returned `before`; None if one is unknown."""
     peak = _own_bytes("status", "VmHWM:")
     return None if before is None or peak is None else max(0, peak - before)
-
-
-def _lazily_freed_bytes() -> int:
-    """Return the memory that the kernel may take and still counts for this process, by MADV_FREE of madvise(2)."""
-    return _own_bytes("smaps_rollup", "LazyFree:") or 0
 
 
 def _own_bytes(file: str, name: str) -> int | None:
@@ -238,7 +221,3 @@ def map_libraries() -> None:
         if name and name[0].startswith("/") and allowed.startswith("r"):
             start, end = (int(one, 16) for one in place.split("-"))
             advise(start, end - start, POPULATE_READ)
-
-
-def _rss_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)

@@ -1,13 +1,10 @@
 """Ratios of speeds, paired by round, with intervals and one rule for all verdicts.
 
-Within a round both sides ran on the machine in the same state, so a ratio is the median of the rounds' own ratios, on
-their logarithms. Fewer than six rounds have a range, six and more a 95% interval.
-
-Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is wrong (Holm
-1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio scatters;
-ratios of a page scatter alike, so their variances are pooled in part (Smyth 2004,
-https://doi.org/10.2202/1544-6115.1027). Two runs have no rounds in common: there the same rule uses the variance of the
-passes of both.
+Within a round both sides ran on the machine in the same state, so a ratio is the median of per-round ratios, on their
+logarithms. Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is
+wrong (Holm 1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio
+scatters, so the variances of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027). Two runs
+have no rounds in common: there the same rule uses the variance of the passes of both.
 """
 
 from __future__ import annotations
@@ -23,12 +20,11 @@ import numpy as np
 import polars as pl
 
 LEAST_ROUNDS = 6
-"""The minimum for an interval: the range of five rounds holds the true ratio 94% of the time at best."""
+"""The minimum for a 95% interval: the range of five rounds holds the true ratio 94% of the time at best."""
 OUTSIDE = 0.05
 """The probability that an interval misses the true ratio, and that a page has a false verdict."""
-LENT_ROUNDS = 4
-"""The weight of a page's pooled variance in the variance of each of its ratios, in rounds."""
-LENT_QUANTILE = 0.75
+LENT_ROUNDS, LENT_QUANTILE = 4, 0.75
+"""The weight of a page's pooled variance in the variance of each of its ratios, in rounds, and the quantile it is."""
 MIN_ROUNDS = 3
 """The minimum for a verdict: in simulations, one in ten pages of two rounds has a false one."""
 
@@ -44,12 +40,10 @@ class Ratio:
         self.logs, self.rounds = logs, len(logs)
         self.ratio = self.low = self.high = math.nan
         if logs:
-            low, high = min(logs), max(logs)
             means = sorted((one + other) / 2 for at, one in enumerate(logs) for other in logs[at:])
-            if self.rounds >= LEAST_ROUNDS:
-                at = _means_outside(self.rounds)
-                low, high = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
-            self.ratio, self.low, self.high = math.exp(median(means)), math.exp(low), math.exp(high)
+            at = _means_outside(self.rounds) if self.rounds >= LEAST_ROUNDS else 0
+            ends = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
+            self.ratio, self.low, self.high = map(math.exp, (median(means), *ends))
 
     @property
     def values(self) -> tuple[float | None, ...]:
@@ -66,9 +60,8 @@ def interval_text(low: float, high: float, rounds: int) -> str:
 
 @cache
 def _means_outside(rounds: int) -> float:
-    """Return how many means of pairs lie outside each end of an interval, by Wilcoxon's signed-rank distribution.
+    """Return how many means of pairs lie outside each end of an interval, interpolated, by Wilcoxon's signed ranks.
 
-    It is interpolated between the two integers whose intervals hold the true ratio more often and less often than 95%.
     https://www.itl.nist.gov/div898/software/dataplot/refman1/auxillar/signrank.htm
     """
     chances = np.ones(1)  # that the ranks 1, 2, ... rounds with a random positive sign add up to 0, 1, ...
@@ -81,17 +74,13 @@ def ratio(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """Return the ratio of the rows/s of two sets of passes of one run, without rounds if any pass failed."""
     if "failed" in {*left["status"], *right["status"]}:
         return Ratio()
-    one, other = (dict(side.filter(status="ok").select("pass", "rows_per_s").rows()) for side in (left, right))
-    return _paired(one, other)
+    sides = (side.filter(status="ok").select("pass", speed="rows_per_s").to_dicts() for side in (left, right))
+    return ratio_of_rows(*({"rounds": side} for side in sides))
 
 
 def ratio_of_rows(left: Mapping[str, Any], right: Mapping[str, Any]) -> Ratio:
     """Return the ratio of the speeds of two rows of `statistics.medians`, by their `rounds`."""
     one, other = ({each["pass"]: each["speed"] for each in row["rounds"] or ()} for row in (left, right))
-    return _paired(one, other)
-
-
-def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
     return Ratio([math.log(speed / other[number]) for number, speed in one.items() if number in other])
 
 
@@ -102,39 +91,31 @@ def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
 
 
 class Evidence(NamedTuple):
-    """The estimate of the logarithm of a ratio: the variance of `mean` is `variance` times `share`.
-
-    `variance`, with its `degrees` of freedom, is that of one round's ratio, or of one pass where two runs have no
-    rounds in common.
-    """
+    """An estimate of the logarithm of a ratio: the variance of `mean` is `variance`, of one value, times `share`."""
 
     mean: float
     variance: float
     degrees: int
+    """The degrees of freedom of `variance`."""
     share: float
 
 
-def evidence(logs: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of at least two per-round ratios."""
-    return Evidence(fmean(logs), float(np.var(logs, ddof=1)), len(logs) - 1, 1 / len(logs))
-
-
-def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
-    """Return the evidence of the logarithms of speeds, left over right, of two runs of at least two passes each."""
-    degrees = len(left) + len(right) - 2
-    variance = float(np.var(left) * len(left) + np.var(right) * len(right)) / degrees
-    return Evidence(fmean(left) - fmean(right), variance, degrees, 1 / len(left) + 1 / len(right))
+def evidence(*sides: Sequence[float]) -> Evidence:
+    """Return the evidence of the logarithms of at least two per-round ratios, or of two runs' speeds, A over B."""
+    degrees = sum(len(side) - 1 for side in sides)
+    variance = float(sum(np.var(side) * len(side) for side in sides)) / degrees
+    mean = fmean(sides[0]) - sum(map(fmean, sides[1:]))
+    return Evidence(mean, variance, degrees, sum(1 / len(side) for side in sides))
 
 
 def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:
     """Return the standard error of each mean of a page, and its degrees of freedom.
 
-    The pooled variance is the upper quartile of the page's variances. With their mean, a few disturbed passes would
-    make a whole page noisy; with a lower quantile, noisy techniques would pass for quieter than they are.
+    The pooled variance is the upper quartile: with the mean, a few disturbed passes would make a whole page noisy; with
+    a lower quantile, noisy techniques would pass for quieter than they are.
     """
-    together = sum(one.degrees for one in page)
+    together, moderated = sum(one.degrees for one in page), []
     common = float(np.quantile([one.variance for one in page], LENT_QUANTILE)) if page else 0.0
-    moderated = []
     for one in page:
         lent = min(LENT_ROUNDS, together - one.degrees)
         scatter = (lent * common + one.degrees * one.variance) / (lent + one.degrees)
@@ -180,13 +161,9 @@ def tied(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     A row with fewer rounds than a verdict takes, where the first has enough, was too slow to go on: it is not tied.
     """
     compared = [ratio_of_rows(rows[0], row) for row in rows[1:]]
-    decided = len(rows[0]["rounds"] or ()) >= MIN_ROUNDS if rows else False
-    signs = shown([(one, 1) for one in compared])
-    return [
-        row
-        for row, one, sign in zip(rows[1:], compared, signs, strict=True)
-        if sign != 1 and (one.rounds >= MIN_ROUNDS or not decided)
-    ]
+    least = MIN_ROUNDS if rows and len(rows[0]["rounds"] or ()) >= MIN_ROUNDS else 0
+    over = zip(rows[1:], compared, shown([(one, 1) for one in compared]), strict=True)
+    return [row for row, one, sign in over if sign != 1 and one.rounds >= least]
 
 
 def two_sided(t: float, degrees: int) -> float:
@@ -194,11 +171,10 @@ def two_sided(t: float, degrees: int) -> float:
 
     In closed form, https://personal.math.ubc.ca/~cbm/aands/page_948.htm (26.7.3, 26.7.4).
     """
-    angle = math.atan(abs(t) / math.sqrt(degrees))
-    cosine, odd = math.cos(angle), degrees % 2
-    term = total = (cosine if odd else 1.0) if degrees > 1 else 0.0
+    angle, odd = math.atan(abs(t) / math.sqrt(degrees)), degrees % 2
+    term = total = (math.cos(angle) if odd else 1.0) if degrees > 1 else 0.0
     for power in range(3 if odd else 2, degrees - 1, 2):
-        term *= cosine**2 * (power - 1) / power
+        term *= math.cos(angle) ** 2 * (power - 1) / power
         total += term
     inside = math.sin(angle) * total
     return 1 - (2 / math.pi * (angle + inside) if odd else inside)
@@ -207,5 +183,4 @@ def two_sided(t: float, degrees: int) -> float:
 @cache
 def quantile(degrees: int) -> float:
     """Return the distance from 0 that Student's t exceeds with a probability of `OUTSIDE`, to a millionth."""
-    millionths = range(10**8)
-    return bisect_left(millionths, -OUTSIDE, key=lambda at: -two_sided(at / 1e6, degrees)) / 1e6
+    return bisect_left(range(10**8), -OUTSIDE, key=lambda millionths: -two_sided(millionths / 1e6, degrees)) / 1e6

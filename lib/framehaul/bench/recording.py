@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,8 @@ from tqdm import tqdm
 
 from framehaul import servers
 from framehaul.bench import environment, store
-from framehaul.bench.meter import Moved, cores_cpu, settled
-from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
-from framehaul.bench.rounds import Log, Rounds, in_rounds
+from framehaul.bench.meter import Moved, cores_cpu_s
+from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 type MakeRow[T, V] = Callable[[T, int, Pass[V]], DataclassInstance]
 """A function that makes a row of results of a task, the number of a pass and its outcome."""
 PARAMETERS = ContextVar[Mapping[str, Any]]("PARAMETERS")
-"""The parameters with which `study` called the function that records, for the metadata of its run."""
+"""The parameters with which `study` last called a function that records, for the metadata of its run."""
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -51,18 +50,17 @@ def result(
     values = which(technique) | {"driver": technique.driver, "connections": technique.connections}
     values["contract"] = technique.contract.kind if technique.contract else None
     if isinstance(outcome, Ok):
-        moved = outcome.values
-        values |= vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
-    values |= columns_of(Ok({}) if isinstance(outcome, Ok) else outcome)
-    known = {name: value for name, value in values.items() if name in store.SCHEMA}
-    return store.Result(**known, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
+        moved = vars(outcome.values) | vars(outcome.values.usage) | {"rows_per_s": rows / outcome.values.seconds}
+        values |= {name: value for name, value in moved.items() if name in store.SCHEMA}
+    else:
+        values |= columns_of(outcome)
+    return store.Result(**values, run_id=run_id, notebook=notebook, rows=rows, pass_=number)
 
 
 class Recording:
-    """A run in progress: `write` appends a pass to its results, and `metadata` is stored at its end.
+    """A run in progress: `write`, `finished` (`Writer.has`) and `so_far` (`Writer.read`) are those of its results.
 
-    `finished` returns whether the pass of a row was recorded, by this run or by the interrupted run that it continues;
-    `so_far` returns all these passes. `say` prints text above the progress bar.
+    `metadata` is stored at its end. `say` prints text above the progress bar.
     """
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
@@ -84,14 +82,12 @@ class Recording:
         self, row: MakeRow[T, V], stop: threading.Event | None = None, name: Callable[[T], str] = attrgetter("name")
     ) -> Log[T, V]:
         """Return the log of a loop whose passes `row` turns into rows; the progress bar shows the `name` of a task."""
-
-        def record(task: T, number: int, outcome: Pass[V]) -> None:
-            self.write(row(task, number, outcome))
-
-        def progress(task: T, number: int) -> None:
-            self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}")
-
-        return Log(record, lambda task, number: self.finished(row(task, number, Skipped(""))), progress, stop)
+        return Log(
+            lambda task, number, outcome: self.write(row(task, number, outcome)),
+            lambda task, number: self.finished(row(task, number, Skipped(""))),
+            lambda task, number: self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}"),
+            stop,
+        )
 
     def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""
@@ -113,12 +109,12 @@ class Recording:
 
 
 def study[**P](
-    notebook: str, kind: store.RowClass = store.Result, read: Callable[[Path], pl.DataFrame] | None = None
+    notebook: str, kind: store.RowClass | None = store.Result
 ) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
     """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. `read` replaces
-    `store.read`: studies of outcomes use `store.read_cells`.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. Rows without a `kind`
+    are cells of a study of outcomes.
     """
 
     def decorated(measure: Callable[P, None]) -> Callable[P, pl.DataFrame]:
@@ -127,11 +123,10 @@ def study[**P](
             settings = load_settings()
             if not settings.reuse:
                 simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
-                context = copy_context()
-                context.run(PARAMETERS.set, simple)
-                context.run(measure, *positional, **named)
+                PARAMETERS.set(simple)
+                measure(*positional, **named)
             stored = settings.out / "results" / f"{notebook.partition('_')[2]}.csv"
-            return read(stored) if read else store.read(stored, kind)
+            return store.read(stored, kind) if kind else store.read_cells(stored)
 
         return run
 
@@ -144,17 +139,16 @@ def recording(
 ) -> Iterator[Recording]:
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    A run continues an interrupted run of the same code on the same `terms`. `store.Writer` describes `order`. Raises
+    A run continues an interrupted run of the same code on the same `terms`. `store.writing` describes `order`. Raises
     ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     results, metadata = settings.out / "results", environment.metadata(settings)
     # Load and stolen time are not part of the terms: an interrupted run continues under another load.
-    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu()
+    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu_s()
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
-        store.Writer(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
-        settled(),
+        store.writing(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
         this_run, resumed_after = Recording(settings, writer, bar), len(writer.finished)
@@ -162,7 +156,7 @@ def recording(
             this_run.say(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
-    cores_now = cores_cpu()
+    cores_now = cores_cpu_s()
     known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
@@ -173,7 +167,7 @@ def recording(
         "made_with": environment.digest(metadata),
         "resumed_after": resumed_after,
         "data_filesystem": metadata["machine"]["state_dir_filesystem"],
-        "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
+        "stolen_s": round(cores_now[1] - cores[1], 2) if cores and cores_now else None,
     }
     store.write_run(results, metadata, notebook, known | this_run.metadata)
 
@@ -187,9 +181,7 @@ def with_servers(
     Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
     """
     terms |= vars(rounds)
-    with (
-        recording(study.notebook, study.results, kind, "pass", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
+    recorded = recording(study.notebook, study.results, kind, "pass", terms)
+    with recorded as this_run, servers.running(this_run.settings) as both:
         this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}
         yield this_run, both

@@ -1,17 +1,105 @@
-"""The loop of every study: rounds in which every task runs once, in a shuffled, seeded order."""
+"""The loop of every study: rounds in which every task runs once, in a shuffled, seeded order, and their outcomes."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Hashable, Sequence
+import urllib.error
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from framehaul.bench.meter import settle, settled
-from framehaul.bench.passes import Pass, Skipped, attempt
+from framehaul.errors import UnavailableError, WrongResultError
+
+
+@dataclass(frozen=True)
+class Ok[V]:
+    """A pass that ran and whose result is right."""
+
+    values: V
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A pass that cannot run here; the reason has the remedy."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A pass that raised an error, or whose result is wrong."""
+
+    reason: str
+
+
+type Pass[V] = Ok[V] | Skipped | Failed
+
+
+def attempt[V](work: Callable[[], V], home: Path | None = None) -> Pass[V]:
+    """Return the outcome of `work`; paths of files in the directory `home` are shortened in reasons."""
+    try:
+        return Ok(work())
+    except UnavailableError as error:
+        return Skipped(str(error))
+    except Exception as error:  # noqa: BLE001  any error is the outcome of a pass
+        reason = str(error) if isinstance(error, WrongResultError) else describe(error)
+    return Failed(reason if home is None else reason.replace(f"{home}/", ""))
+
+
+def value_of[V](outcome: Pass[V]) -> V:
+    """Return the values of a pass; raise the error for which there are none."""
+    if isinstance(outcome, Ok):
+        return outcome.values
+    raise (UnavailableError if isinstance(outcome, Skipped) else WrongResultError)(outcome.reason)
+
+
+def columns_of(outcome: Pass[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the columns of a row of results that follow from an outcome: values, status, reason."""
+    if isinstance(outcome, Ok):
+        return {**outcome.values, "status": "ok", "reason": None}
+    return {"status": "skipped" if isinstance(outcome, Skipped) else "failed", "reason": outcome.reason}
+
+
+def right[V](values: V, wrong: str | None) -> V:
+    """Return the values; raise WrongResultError with the text `wrong` unless it is empty."""
+    if wrong:
+        raise WrongResultError(wrong)
+    return values
+
+
+def describe(error: BaseException) -> str:
+    """Return an error in one line, with the server's response if it sent one; text that is not UTF-8 is escaped."""
+    text: Any = str(error)
+    if isinstance(error, urllib.error.HTTPError):
+        text = error.read().decode(errors="replace") or text
+    elif isinstance(error, httpx.HTTPStatusError):
+        text = error.response.text or text
+    line = " ".join(f"{type(error).__name__}: {text}".split())[:400]
+    return line.encode(errors="backslashreplace").decode()  # errors may quote half a surrogate pair
+
+
+class PanicError(RuntimeError):
+    """A panic of a library in Rust, whose own error `except Exception` does not catch."""
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """Raise PanicError when the block panics."""
+    try:
+        yield
+    except BaseException as error:
+        # pyo3's exception is in no module: https://docs.rs/pyo3/latest/pyo3/panic/struct.PanicException.html
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(describe(error)) from error
 
 
 def check(**given: tuple[int, int]) -> None:
@@ -23,13 +111,14 @@ def check(**given: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The numbers of rounds and warm-ups; raises ValueError, naming the parameter, when one is out of range."""
+    """The numbers of rounds and of discarded warm-ups before them, and the seed of the order within each round.
+
+    Raises ValueError, naming the parameter, when one is out of range.
+    """
 
     passes: int
     warmup: int = 0
-    """Discarded rounds before the others."""
     seed: int = 0
-    """Seed of the order within each round."""
 
     def __post_init__(self) -> None:
         check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
@@ -37,10 +126,9 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Log[T, V]:
-    """Callbacks that a run reports to, and the event that stops it."""
+    """Callbacks that a run reports tasks, numbers of passes and outcomes to, and the event that stops it."""
 
     record: Callable[[T, int, Pass[V]], None]
-    """Record a task, the number of its pass, from 1 on, and its outcome."""
     finished: Callable[[T, int], bool] = lambda *_: False
     """Return true for a pass that an interrupted run has recorded."""
     progress: Callable[[T, int], object] = lambda *_: None

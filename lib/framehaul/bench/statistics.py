@@ -20,6 +20,8 @@ LOOPBACK = "loopback"
 PLACE = {"table": STANDARD, "road": LOOPBACK, "variant": ""}
 """Columns that only some studies vary, with their values in all others: the table, the network between client and
 server, and a variant such as a codec."""
+RATIO = {"ratio": pl.Float64(), "ratio_low": pl.Float64(), "ratio_high": pl.Float64(), "ratio_rounds": pl.Int64()}
+"""The columns of `Ratio.values`."""
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -66,24 +68,16 @@ def ranked(
     figures come last and have neither.
     """
     fastest_first = medians.sort(speed, descending=True, nulls_last=True, maintain_order=True)
-    groups = fastest_first.partition_by(within) if within else []
-    return pl.concat([group.hstack(_compared(group, base, speed)) for group in groups or [fastest_first]])
-
-
-RATIO: dict[str, pl.DataType] = {
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64()),
-    "ratio_rounds": pl.Int64(),
-}
-
-
-def _compared(group: pl.DataFrame, base: pl.Expr | None, speed: str) -> pl.DataFrame:
-    timed = group.drop_nulls(speed).to_dicts()
-    among = timed if base is None else group.filter(base).drop_nulls(speed).to_dicts()
-    first = {id(row) for row in [*timed[:1], *tied(timed)]}
-    over = [ratio_of_rows(row, among[0]) if among else Ratio() for row in timed]
-    rows: list[tuple[Any, ...]] = [(id(row) in first, *one.values) for row, one in zip(timed, over, strict=True)]
-    rows += [(None,) * 5] * (len(group) - len(timed))
-    return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO}, orient="row")
+    groups = (fastest_first.partition_by(within) if within else []) or [fastest_first]
+    compared: list[tuple[Any, ...]] = []
+    for group in groups:
+        timed = group.drop_nulls(speed).to_dicts()
+        among = timed if base is None else group.filter(base).drop_nulls(speed).to_dicts()
+        first = {id(row) for row in [*timed[:1], *tied(timed)]}
+        over = [ratio_of_rows(row, among[0]) if among else Ratio() for row in timed]
+        compared += [(id(row) in first, *one.values) for row, one in zip(timed, over, strict=True)]
+        compared += [(None,) * 5] * (len(group) - len(timed))
+    return pl.concat(groups).hstack(pl.DataFrame(compared, {"tied": pl.Boolean(), **RATIO}, orient="row"))
 
 
 def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -> pl.DataFrame:
@@ -120,26 +114,16 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     Only the passes with the most rows that a technique moved count. Slow techniques move fewer rows in a race and come
     after the others. `ratio` columns are over the fastest published technique, at the most rows that both moved.
     """
+    moved = pl.when(pl.col("median_rows_per_s").is_not_null()).then("rows")
+    by = "database", "direction", moved, "median_rows_per_s"
     timed = statistics(passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES)))
-    ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
-        pl.when(pl.col("median_rows_per_s").is_not_null()).then("rows").alias("moved")
-    )
-    by = ["database", "direction", "moved", "median_rows_per_s"]
-    return ordered.sort(by, descending=True, nulls_last=True, maintain_order=True).drop("moved")
-
-
-def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
-    rows: list[tuple[Any, ...]] = []
-    fastest = timed.drop_nulls("median_rows_per_s").sort("rows", "median_rows_per_s", descending=True)
-    for where, group in fastest.group_by("database", "direction", maintain_order=True):
-        base = group.filter(origin="published")["technique"].to_list()[:1]
-        here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
-        rows += [
-            (*where, name, *ratio_at_same_rows(here[name,], here[best,]).values)
-            for best in base
-            for name in group["technique"]
-        ]
-    return pl.DataFrame(rows, schema={**dict.fromkeys(NAMES, pl.String()), **RATIO}, orient="row")
+    timed = timed.sort(*by, descending=True, nulls_last=True, maintain_order=True)
+    rows, passes_of = timed.select(*NAMES, "origin", by[-1]).rows(), passes.partition_by(NAMES, as_dict=True)
+    best = {row[:2]: passes_of[row[:3]] for row in reversed(rows) if row[3] == "published" and row[4]}
+    ratios = [
+        ratio_at_same_rows(passes_of[row[:3]], best[row[:2]]) if row[4] and row[:2] in best else Ratio() for row in rows
+    ]
+    return timed.hstack(pl.DataFrame([one.values for one in ratios], RATIO, orient="row"))
 
 
 def in_places(passes: pl.DataFrame, *, sizes: bool) -> pl.DataFrame:

@@ -10,10 +10,11 @@ import io
 import json
 import os
 import secrets
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import MISSING, astuple, dataclass, fields
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, Literal, cast, get_type_hints
 
 import polars as pl
 
@@ -21,19 +22,20 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]
+RUN, MACHINES = PROJECT / "results", PROJECT / "machines"
+"""The committed reference run, which `make all` replaces, and runs of other machines, as `<name>/<date>/`."""
 MADE_WITH = ("machine", "python", "libraries")
 """The parts of the metadata that runs must share to be comparable."""
 EXACT = "exact"
 """The value of `dtypes` when all dtypes are the table's."""
 type RowClass = type[DataclassInstance]
 """The dataclass of the rows of a results file."""
-type Terms = Mapping[str, Any] | None
-type Order = Callable[[list[str]], int] | None
+type Order = Callable[[list[Any]], int] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,110 +83,99 @@ def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
     return {field.name.rstrip("_"): numbers.get(hints[field.name], pl.String) for field in fields(kind)}
 
 
-def columns_of(kind: RowClass) -> list[str]:
-    """Return the columns of a results file with rows of this class."""
-    return [field.name.rstrip("_") for field in fields(kind)]
-
-
 SCHEMA = schema_of(Result)
 
 
-def _texts(row: DataclassInstance) -> list[str]:
-    return ["" if value is None else str(value) for value in astuple(row)]
+@contextmanager
+def writing(
+    path: Path, kind: RowClass = Result, terms: Any = None, order: Order = None, *, fresh: bool = False
+) -> Iterator[Writer]:
+    """Write a results file `NAME.csv` row by row; raise ResultsError when that is not possible.
+
+    Until the end the rows are JSON lines in `NAME.partial.jsonl`, after a digest of the run's terms. A run with the
+    same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end. With an
+    `order`, which gets the values of a row, the complete file is sorted by it.
+    """
+    partial, text = path.with_suffix(".partial.jsonl"), json.dumps(terms, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = partial.open("a+", encoding="utf8")
+    except OSError as error:
+        raise ResultsError(f"cannot write {partial}: {error.strerror}; choose a writable OUT") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            remedy = "wait for it, or choose another OUT"
+            raise ResultsError(f"{partial} is being written by another run; {remedy}") from None
+        left = [] if fresh else _left(partial, digest, [*schema_of(kind)])
+        file.truncate(0)
+        file.writelines(f"{line}\n" for line in (digest, *map(json.dumps, left)))
+        writer = Writer(file, kind, left)
+        yield writer
+    _replace(path, writer.csv(order))
+    partial.unlink()
+
+
+def _left(partial: Path, digest: str, columns: list[str]) -> list[list[Any]]:
+    """Return the rows of an interrupted run with the same terms, without a row that was cut off.
+
+    Failures at the end are left out: when a run is killed, its servers may end first, which fails the last pass.
+    """
+    first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
+    try:
+        rows = [json.loads(line) for line in lines] if first == digest.encode() else []
+    except ValueError:  # it is damaged
+        return []
+    while rows and "status" in columns and rows[-1][columns.index("status")] == "failed":
+        rows.pop()
+    return rows
 
 
 class Writer:
-    """A results file `NAME.csv` that is written row by row.
+    """The rows of a results file in progress."""
 
-    Until the end the rows are in `NAME.partial.csv`, after a digest of the run's terms. A run with the same `terms`
-    continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end. With an `order`, which
-    gets a row as text, the complete file is sorted by it.
-    """
-
-    def __init__(
-        self, path: Path, kind: RowClass = Result, terms: Terms = None, order: Order = None, *, fresh: bool = False
-    ) -> None:
-        self._path, self._kind, self._columns, self._order, self._fresh = path, kind, columns_of(kind), order, fresh
-        self._partial = path.with_suffix(".partial.csv")
-        text = json.dumps(terms, sort_keys=True, default=str)
-        self._terms = hashlib.sha256(text.encode()).hexdigest()  # terms may have secrets
+    def __init__(self, file: IO[str], kind: RowClass, left: list[list[Any]]) -> None:
+        self._file, self._schema, self._rows = file, schema_of(kind), left
+        self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-        self.finished: set[tuple[str, ...]] = set()
+        if left and "run_id" in self._schema:
+            self.run_id = left[0][[*self._schema].index("run_id")]
+        self.finished = set(map(self._identity, left))
         """The identity of every recorded pass of this run, and of the interrupted run that it continues."""
 
-    def __enter__(self) -> Self:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as stack:
-                self._file = stack.enter_context(self._partial.open("a+", newline="", encoding="utf8"))
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._rows = self._left()
-                self._file.truncate(0)
-                self._append([self._terms], self._columns, *self._rows)
-                stack.pop_all()  # the file stays open until the end of the block
-        except BlockingIOError:
-            remedy = "wait for it, or choose another OUT"
-            raise ResultsError(f"{self._partial} is being written by another run; {remedy}") from None
-        except OSError as error:
-            raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
-        self.finished = {self._identity(row) for row in self._rows}
-        if self._rows and "run_id" in self._columns:
-            self.run_id = self._rows[0][self._columns.index("run_id")]
-        return self
-
-    def _left(self) -> list[list[str]]:
-        """Return the rows of an interrupted run with the same terms, without a row that was cut off.
-
-        Failures at the end are left out: when a run is killed, its servers may end first, which fails the last pass.
-        """
-        content = self._partial.read_bytes()
-        try:
-            terms, header, *rows = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(), newline=""))
-        except ValueError:  # there is less than a header, or it is not UTF-8
-            return []
-        known = terms == [self._terms] and header == self._columns and all(len(row) == len(header) for row in rows)
-        if self._fresh or not known:
-            return []
-        while rows and "status" in header and rows[-1][header.index("status")] == "failed":
-            rows.pop()
-        return rows
-
-    def _append(self, *rows: list[str]) -> None:
-        self._file.write(_csv(rows))
-        self._file.flush()
+    def _identity(self, row: list[Any]) -> tuple[Any, ...]:
+        """Return the fields that identify a pass: the fields without a default, except the run's."""
+        return tuple(compress(row, self._identifying))
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row."""
-        self._rows.append(_texts(result))
-        self._append(self._rows[-1])
-        self.finished.add(self._identity(self._rows[-1]))
+        row = _values(result)
+        self._file.write(f"{json.dumps(row)}\n")
+        self._file.flush()
+        self._rows.append(row)
+        self.finished.add(self._identity(row))
 
     def has(self, result: DataclassInstance) -> bool:
         """Return whether the pass of this row was recorded, by this run or an interrupted run."""
-        return self._identity(_texts(result)) in self.finished
+        return self._identity(_values(result)) in self.finished
 
-    def _identity(self, row: Sequence[str]) -> tuple[str, ...]:
-        """Return the fields that identify a pass: the fields without a default, except the run's."""
-        named = zip(fields(self._kind), row, strict=True)
-        return tuple(text for one, text in named if one.default is MISSING and one.name != "run_id")
+    def csv(self, order: Order = None) -> str:
+        """Return the rows written so far as CSV."""
+        text, rows = io.StringIO(newline=""), sorted(self._rows, key=order) if order else self._rows
+        csv.writer(text, lineterminator="\n").writerows([[*self._schema], *rows])
+        return text.getvalue()
 
     def read(self) -> pl.DataFrame:
         """Return the rows written so far, as `read` does."""
-        content = _csv([self._columns, *self._rows]).encode()
-        return pl.read_csv(content, schema_overrides=schema_of(self._kind))
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            rows = sorted(self._rows, key=self._order) if self._order else self._rows
-            _replace(self._path, _csv([self._columns, *rows]))
-            self._partial.unlink()
+        return pl.read_csv(self.csv().encode(), schema_overrides=self._schema)
 
 
-def _csv(rows: Iterable[Iterable[str]]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _values(row: DataclassInstance) -> list[Any]:
+    """Return the values of a row as they are when they come back from JSON."""
+    values: list[Any] = json.loads(json.dumps(astuple(row), default=str))
+    return values
 
 
 def _replace(path: Path, text: str) -> None:
@@ -257,6 +248,11 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         os.close(locked)
 
 
+def machine_runs() -> list[Path]:
+    """Return the results directories of other machines' runs, the latest of a machine first."""
+    return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)
+
+
 def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata with the machine, Python, the libraries and the commit of this run."""
     commit = {"commit": run["commit"]} if "commit" in run else {}
@@ -269,7 +265,6 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     if not path.exists():
         return {"runs": {}}
     try:
-        metadata: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf8")))
     except ValueError as error:
         raise ResultsError(f"{path} cannot be read ({error}); delete it and run again") from error
-    return metadata

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from framehaul.errors import SettingsError
 from framehaul.settings import PRESETS, PROJECT, Preset
 
 NOTEBOOKS = PROJECT / "notebooks"
-
+START_SECONDS = 5
+"""The time of a notebook's kernel, imports and figures."""
 type Value = int | float | str | list[int]
 
 
@@ -31,35 +32,30 @@ class Parameter:
     reference: Value | None = None
     """The values of the other presets, where they differ."""
 
-    def at(self, default: Value, **others: Value) -> Parameter:
+    def at(self, default: Value, **others: Any) -> Parameter:
         """Return the parameter with the values of one study; `others` are those of the presets smoke and reference."""
-        changes: dict[str, Any] = {"default": default, **others}
-        return replace(self, **changes)
+        return replace(self, default=default, **others)
 
     def of(self, preset: Preset) -> Value:
         """Return the value of a preset."""
-        other = {"smoke": self.smoke, "quick": None, "reference": self.reference}[preset]
+        other: Value | None = None if preset == "quick" else getattr(self, preset)
         return self.default if other is None else other
 
     def value(self, text: str) -> Value:
         """Return the value that was given as text; raise SettingsError, which names it and the valid values."""
         if isinstance(self.default, str):
             if self.choices and text not in self.choices:
-                raise self._refused(text, f"choose from {', '.join(self.choices)}")
+                raise SettingsError(f"{self.name.upper()}={text!r}: choose from {', '.join(self.choices)}")
             return text
-        several = isinstance(self.default, list)
-        number: Callable[[str], Any] = float if isinstance(self.default, float) else int
-        kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+        several, number = isinstance(self.default, list), float if isinstance(self.default, float) else int
         try:
-            numbers = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
+            numbers: list[Any] = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
         except ValueError:
-            raise self._refused(text, f"give {kind}") from None
+            numbers = []
         if not numbers or not all(self.least <= one < math.inf for one in numbers):
-            raise self._refused(text if several else numbers[0], f"give {kind} of at least {self.least:g}")
+            kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+            raise SettingsError(f"{self.name.upper()}={text!r}: give {kind} of at least {self.least:g}")
         return numbers if several else numbers[0]
-
-    def _refused(self, given: object, remedy: str) -> SettingsError:
-        return SettingsError(f"{self.name.upper()}={given!r}: {remedy}")
 
 
 def as_given(value: Value) -> str:
@@ -150,11 +146,7 @@ class Study:
     @property
     def measures_techniques(self) -> bool:
         """True if its rows are passes of techniques on the same table in every run."""
-        return self.rows == TECHNIQUE_PASSES and not self.on_demand
-
-
-START_SECONDS = 5
-"""The time of a notebook's kernel, imports and figures."""
+        return self.rows == "framehaul.bench.store:Result" and not self.on_demand
 
 
 def _work(values: Mapping[str, Any]) -> float:
@@ -162,9 +154,6 @@ def _work(values: Mapping[str, Any]) -> float:
     rows = values.get("rows", 1)
     rounds = values.get("rounds", 1) + values.get("warmup", 0)
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
-
-
-TECHNIQUE_PASSES = "framehaul.bench.store:Result"
 
 
 def imported(reference: str) -> Any:

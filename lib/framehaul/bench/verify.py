@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench.passes import PanicError, panics_raised
+from framehaul.bench.rounds import PanicError, panics_raised
 from framehaul.bench.store import EXACT
 from framehaul.data.equality import content_of, difference_in_any_order, differs_in, other_shape
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
-from framehaul.servers.tables import Fingerprint, Tables
+from framehaul.servers.tables import Tables
 
 ZONE = r":\d\d(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$"
 """A zone at the end of a timestamp's text."""
@@ -28,21 +26,19 @@ class Expected:
     def __init__(self, table: Table, content: pa.Table) -> None:
         self._table, self._content = table, content
         self._sent = content_of(content, table.columns, nan_is_null=False)
-        self._rows_fingerprint: Fingerprint | None = None
 
     def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
         """Return how a frame that was read differs from the rows that were sent; None when all values are the same.
 
         The frame has to be valid. Dtypes may differ (see `dtype_drift`).
         """
-        table = self._table
+        shape = list(received.columns), len(received), self._table.column_names, len(self._sent)
         try:
             with panics_raised():
-                wrong = other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
-                if wrong := wrong or invalid(received) or self._zones_differ(received):
+                if wrong := other_shape(*shape) or invalid(received) or self._zones_differ(received):
                     return wrong
-                content = content_of(received, table.columns, nan_is_null=True)
-                return difference_in_any_order(self._sent, content, table.key)
+                content = content_of(received, self._table.columns, nan_is_null=True)
+                return difference_in_any_order(self._sent, content, self._table.key)
         except PanicError as error:
             # Values that no frame can hold, such as decimals beyond their digits, make Polars panic on access.
             return f"the frame is not valid: Polars panics where its values are looked at ({error.__cause__})"
@@ -67,12 +63,10 @@ class Expected:
         self._reference, self._rows_fingerprint = reference, tables.rows_fingerprint(reference)
 
     def difference_on_server(self, tables: Tables) -> str | None:
-        """Return how the written table differs from the reference; None when their rows are exactly the same."""
-        assert self._rows_fingerprint is not None, "keep_reference comes first"
-        fingerprint = tables.rows_fingerprint(self._table)
+        """Return how the written table differs from `keep_reference`; None when their rows are exactly the same."""
+        names, fingerprint = self._table.column_names, tables.rows_fingerprint(self._table)
         if fingerprint == self._rows_fingerprint:
             return None
-        names = self._table.column_names
         if wrong := other_shape(names, fingerprint[0], names, self._rows_fingerprint[0]):
             return wrong
         written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
@@ -85,22 +79,16 @@ def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
     Decoders that trust a server can make such frames, and using them is undefined behaviour: this check comes before
     any kernel of Polars. https://arrow.apache.org/docs/cpp/api/array.html#_CPPv4NK5arrow5Array12ValidateFullEv
     """
-    places = range(len(frame.columns))
-    columns = [frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at] for at in places]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # Arrow releases the GIL
-        return next(filter(None, pool.map(_invalid, frame.columns, columns)), None)
-
-
-def _invalid(name: object, values: pl.Series | pd.Series) -> str | None:
-    start = 0
-    try:
-        for chunk in _arrow_chunks(values):
-            chunk.validate(full=True)
-            start += len(chunk)
-    except pa.ArrowException as error:
-        if match := NOT_UTF8.search(str(error)):
-            return f"column {name}, row {start + int(match[1])}: text that is no UTF-8"
-        return f"column {name} is not valid: {error}"
+    for at, name in enumerate(frame.columns):
+        chunks, start = _arrow_chunks(frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at]), 0
+        try:
+            for chunk in chunks:
+                chunk.validate(full=True)
+                start += len(chunk)
+        except pa.ArrowException as error:
+            if match := NOT_UTF8.search(str(error)):
+                return f"column {name}, row {start + int(match[1])}: text that is no UTF-8"
+            return f"column {name} is not valid: {error}"
     return None
 
 

@@ -22,9 +22,8 @@ from framehaul import servers
 from framehaul.bench import ratios, recording, statistics
 from framehaul.bench.children import answer_of, context, ended_with_the_block
 from framehaul.bench.meter import Meter
-from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.bench import committed, store
+from framehaul.bench import store
 from framehaul.bench.environment import git
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.bench.study import SEED, imported
@@ -44,14 +44,14 @@ def submit(results: Path, name: str) -> Path:
             f"MACHINE={name!r}: give a name of 3 to 40 lower-case letters, digits and hyphens, such as ryzen-16-cores"
         )
     metadata = store.read_metadata(results)
-    if unfinished := sorted(path.name for path in results.glob("*.partial.csv")):
+    if unfinished := sorted(path.name for path in results.glob("*.partial.jsonl")):
         raise ResultsError(f"{results} has {', '.join(unfinished)} of a run that has not ended; make all resumes it")
     there = {study.notebook: file for file, study in FILES.items() if (results / file).exists()}
     runs = {notebook: metadata["runs"][notebook] for notebook in there.keys() & metadata["runs"]}
     days = sorted(started[1] for run in runs.values() if (started := STARTED.fullmatch(str(run.get("started")))))
     if not days:
         raise ResultsError(f"{results} holds no finished run; make all PRESET=reference OUT=... makes one")
-    place = committed.MACHINES / name / days[0]
+    place = store.MACHINES / name / days[0]
     if place.exists():
         raise ResultsError(f"{place} exists already, and a run is submitted only once; give another MACHINE")
     with tempfile.TemporaryDirectory() as home:

@@ -18,8 +18,18 @@ import pyarrow as pa
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of, describe, value_of
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import (
+    Ok,
+    Pass,
+    Rounds,
+    Skipped,
+    attempt,
+    check,
+    columns_of,
+    describe,
+    interruptible,
+    value_of,
+)
 from framehaul.data import generator
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE

@@ -14,8 +14,7 @@ from typing import Any
 from framehaul.bench import measure, recording
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Pass
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, interruptible
 from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS

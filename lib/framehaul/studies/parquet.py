@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.bench import recording, store
-from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, check, columns_of, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer

@@ -22,9 +22,8 @@ from framehaul import servers
 from framehaul.bench import measure, recording, store
 from framehaul.bench.children import Child, child, context, ended_with_the_block
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.passes import Pass, right
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, interruptible, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.bench import recording
-from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, interruptible
+from framehaul.bench.rounds import Pass, Rounds, columns_of, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Failed, Ok, Pass, Rounds, Skipped, check, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types, struct_types
 from framehaul.servers import Servers

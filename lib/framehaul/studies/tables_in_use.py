@@ -26,9 +26,20 @@ import pyarrow as pa
 from framehaul.bench import recording
 from framehaul.bench.children import child, context, ended_with_the_block
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
-from framehaul.bench.passes import Ok, Pass, Skipped, attempt, columns_of, describe, right, value_of
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import (
+    Ok,
+    Pass,
+    Rounds,
+    Skipped,
+    attempt,
+    check,
+    columns_of,
+    describe,
+    interruptible,
+    right,
+    value_of,
+)
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator

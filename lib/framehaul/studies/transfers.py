@@ -10,9 +10,10 @@ import polars as pl
 
 from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
-from framehaul.bench.race import Stage, final_stage, first_stage, in_time, leaders, stages
+from framehaul.bench.ratios import MIN_ROUNDS
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.study import Study
+from framehaul.bench.trials import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
 from framehaul.servers.tables import tables_of
@@ -69,7 +70,10 @@ def _measure(
 
             left, slow = chosen, list[Technique]()
             everyday = [one for one in chosen if one.origin == "everyday"]
-            if everyday and (first := first_stage(rows, schedule)):
+            if everyday and rows >= LEAST_ROWS:
+                first = Stage(
+                    rows // 40, Rounds(2, 0, schedule.seed)
+                )  # the first round includes one-time work such as imports
                 measure_stage(everyday, first)
                 fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
                 slow = [one for one in everyday if one not in fast_enough]
@@ -80,7 +84,7 @@ def _measure(
                 left = leaders(left, this_run.so_far(), stage)
             measure_stage(left, last)
             if slow:
-                measure_stage([*slow, *left], final_stage(rows, schedule))
+                measure_stage([*slow, *left], Stage(rows // 50, Rounds(MIN_ROUNDS, 0, schedule.seed)))
 
         interruptible(work)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from framehaul.bench.passes import last_line
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import PROJECT, Settings
 
@@ -38,7 +37,9 @@ def output_of(command: list[str], seconds: float, **options: Any) -> str:
     except subprocess.TimeoutExpired:
         raise WrongResultError(f"it did not end within {seconds:.0f} s") from None
     if done.returncode:
-        reason = last_line(done.stderr, f"it ended with status {done.returncode} without a word")[:400]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr)  # without colours, which a notebook's kernel asks for
+        lines = plain.strip().splitlines() or [f"it ended with status {done.returncode} without a word"]
+        reason = lines[-1][:400]
         raise UnavailableError(reason) if done.returncode == NOT_OFFERED else WrongResultError(reason)
     return done.stdout
 

@@ -19,8 +19,7 @@ import numpy as np
 import polars as pl
 
 from framehaul.bench import ratios, recording
-from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
 from framehaul.bench.statistics import RATIO, never_wrong
 from framehaul.bench.store import Status
 from framehaul.bench.study import Study

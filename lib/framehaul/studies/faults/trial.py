@@ -117,7 +117,7 @@ class Cell(Tried):
     detail: str = ""
 
 
-@recording.study(FAULTS_STUDY.notebook, read=store.read_cells)
+@recording.study(FAULTS_STUDY.notebook, None)
 def run(*, hold: int, tried: str = "all") -> None:
     """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then load servers for `hold` s.
 

@@ -22,12 +22,11 @@ import polars as pl
 import psycopg
 
 from framehaul import servers
-from framehaul.bench import recording, store
+from framehaul.bench import recording
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
-from framehaul.bench.passes import describe
 from framehaul.bench.recording import which
-from framehaul.bench.rounds import interruptible
+from framehaul.bench.rounds import describe, interruptible
 from framehaul.bench.store import EXACT
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
 from framehaul.bench.verify import dtype_drift, invalid
@@ -74,7 +73,7 @@ class Cell(Tried):
     why: str = ""
 
 
-@recording.study(FIDELITY.notebook, read=store.read_cells)
+@recording.study(FIDELITY.notebook, None)
 def run(*, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.passes import Pass, columns_of
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible
 from framehaul.bench.store import Status
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError, WrongResultError

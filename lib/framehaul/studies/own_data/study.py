@@ -24,9 +24,9 @@ from framehaul.api.derive import Derived, derive
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import ExistingRows, PassOptions
-from framehaul.bench.race import Stage, leaders
 from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.trials import Stage, leaders
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import ANALYTICS_METRICS, Table

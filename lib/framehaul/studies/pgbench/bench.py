@@ -19,7 +19,7 @@ import polars as pl
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from framehaul.bench.passes import Pass, attempt, value_of
+from framehaul.bench.rounds import Pass, attempt, value_of
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer

@@ -11,8 +11,7 @@ from itertools import product
 from typing import Any
 
 from framehaul.bench import recording
-from framehaul.bench.passes import Ok, Pass, attempt, columns_of
-from framehaul.bench.rounds import Rounds, interruptible
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, interruptible
 from framehaul.bench.store import Status
 from framehaul.settings import load_settings
 from framehaul.studies.pgbench import workloads

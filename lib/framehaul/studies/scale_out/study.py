@@ -22,8 +22,7 @@ import polars as pl
 
 from framehaul.bench import recording
 from framehaul.bench.meter import Meter
-from framehaul.bench.passes import Pass, Skipped, columns_of, right
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, Skipped, check, columns_of, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator

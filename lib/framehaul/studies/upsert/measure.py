@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench.children import child, context
-from framehaul.bench.passes import right
+from framehaul.bench.rounds import right
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Server
@@ -200,11 +200,12 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
             client.tell(None)
             try:
                 while not held.wait(HELD_SECONDS):
-                    if client.has_answered:
+                    if client.connection.poll():
                         client.receive()
                         raise RuntimeError(f"{technique.name} ended before it could be killed")
             finally:
-                client.kill()
+                client.process.kill()
+                client.process.join()
                 until.set()
     wait(bench.tables, table)
     left = state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected)

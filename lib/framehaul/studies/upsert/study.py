@@ -13,9 +13,8 @@ import polars as pl
 
 from framehaul.bench import recording, store
 from framehaul.bench.children import ended_with_the_block
-from framehaul.bench.passes import Pass, Skipped, columns_of
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, Skipped, check, columns_of, interruptible
 from framehaul.bench.store import Status
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server

@@ -20,8 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.bench import recording
-from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.bench.study import imported
 from framehaul.servers import Servers
