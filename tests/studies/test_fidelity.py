@@ -219,9 +219,9 @@ def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers
 LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
 
 
-@pytest.mark.parametrize(
-    ("database", "outcomes", "state"),
-    [
+def test_the_worst_case_of_a_type_counts() -> None:
+    constant = {"direction": "read", "family": "arrow", "frame": "polars", "origin": "beyond", "session": DEFAULT}
+    cases: list[tuple[str, list[Any], dict[str, str]]] = [
         ("postgres", [(EMPTY, "exact", ""), (LISTS, "exact", "")], {"list of int64": "exact"}),
         ("postgres", [(EMPTY, "exact", "dtypes value:list[f64]")], {"list of int64": "converted"}),
         ("postgres", [(EMPTY, "exact", ""), (LISTS, "error", "no")], {"list of int64": "refused"}),
@@ -233,12 +233,10 @@ LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
         ("clickhouse", [(EMPTY, "exact", ""), (LISTS, "error", "no")], {"list of int64": "exact"}),
         ("clickhouse", [(EMPTY, "exact", ""), (LISTS, "loss", "NULL became []")], {"list of int64": "lost"}),
         ("clickhouse", [("text: LowCardinality", "loss", "x")], {"categorical": "lost"}),
-    ],
-)
-def test_the_worst_case_of_a_type_counts(database: str, outcomes: list[Any], state: dict[str, str]) -> None:
-    found = pl.DataFrame(outcomes, ["case", "outcome", "detail"], orient="row").with_columns(
-        database=pl.lit(database), direction=pl.lit("read"), family=pl.lit("arrow"), frame=pl.lit("polars"),
-        origin=pl.lit("beyond"), session=pl.lit(DEFAULT),
-    )  # fmt: skip
-    assert dict(carried(found).select("type", "state").iter_rows()) == state
-    assert set(state) <= set(TYPES["type"])
+    ]
+    for database, outcomes, state in cases:
+        found = pl.DataFrame(outcomes, ["case", "outcome", "detail"], orient="row").with_columns(
+            **{name: pl.lit(value) for name, value in (constant | {"database": database}).items()}
+        )
+        assert dict(carried(found).select("type", "state").iter_rows()) == state, outcomes
+        assert set(state) <= set(TYPES["type"])

@@ -74,11 +74,6 @@ class Case:
         key = pa.array(range(len(self.sent[0])), pa.int32())
         return pa.Table.from_arrays([key, *self.sent], names=self.table.column_names)
 
-    def stored(self) -> pa.Table:
-        """Return the rows in the table's types; bytes that are not UTF-8 remain bytes."""
-        content = self.content()
-        return content if self.about == "not text" else content.cast(self.table.arrow_schema)
-
     def frame(self, kind: str) -> Any:
         """Return the rows to send as a frame of this kind, in the case's shape."""
         content = self.content()

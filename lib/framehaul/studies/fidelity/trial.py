@@ -180,7 +180,8 @@ def _places(
         for case in cases:
             if "read" in case.directions and database in case.held_by:
                 tables.create(case.table)
-                tables.load(case.table, case.stored())
+                content = case.content()
+                tables.load(case.table, content if case.about == "not text" else content.cast(case.table.arrow_schema))
                 if wrong := difference_of(case, tables.content(case.table)):
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
         return DEFAULT, server, tables, cases
