@@ -126,10 +126,10 @@ def _carried(directory: Path) -> dict[str, dict[str, str]]:
 
 @cache
 def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
-    from framehaul.studies.fidelity import types  # importing it is slow
+    from framehaul.studies.fidelity import cases  # importing it is slow
 
     found: dict[str, dict[str, str]] = {}
-    for *key, kind, state in types.carried(store.read_cells(path), PATH).select(*PATH, "type", "state").iter_rows():
+    for *key, kind, state in cases.carried(store.read_cells(path), PATH).select(*PATH, "type", "state").iter_rows():
         found.setdefault("/".join(key), {})[kind] = state
     return found
 

@@ -17,9 +17,8 @@ from framehaul.bench import store
 from framehaul.bench.trials import STREAMS, Trials, chosen_techniques
 from framehaul.errors import ServerError
 from framehaul.studies.faults import trial
-from framehaul.studies.faults.breakable import BreakableServers, breakable
-from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, Fault, kill_under, run_cells
+from framehaul.studies.faults.breakable import BreakableServers, breakable, hold_load
+from framehaul.studies.faults.trial import FAULTS, Cell, Fault, run_cells
 from framehaul.studies.registry import FAULTS_STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, named
@@ -28,12 +27,6 @@ from tests.conftest import WHOLE, lacks, mostly_slow, one_for_each_driver, value
 ROWS = {"postgres": 6_000, "clickhouse": 100_000}
 MANY = {"postgres": 200_000, "clickhouse": 200_000}
 """More than any buffer on the way holds, so that much of it has been sent when the last row fails."""
-
-
-@pytest.fixture(scope="module")
-def cells(out: Path) -> pl.DataFrame:
-    """The techniques that a run has tried, with every fault, as the notebook found them."""
-    return store.read_cells(out / "results" / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")
@@ -63,23 +56,25 @@ def verdicts(
 
 
 def test_servers_that_do_not_come_back_are_told_of_and_nobody_waits_for_them() -> None:
-    def start(*_: str) -> None:
+    def crash() -> None:
         raise ServerError("PostgreSQL did not start")
 
     subject: Any = SimpleNamespace(held=threading.Event(), server_is_back=threading.Event())
-    subject.suffer = lambda _: (subject.held.set(), subject.server_is_back.wait())
-    broken: Any = SimpleNamespace(kill=lambda *_: None, start=start)
+    subject.suffer = lambda *_: (subject.held.set(), subject.server_is_back.wait())
+    broken: Any = SimpleNamespace(crash=crash)
     with pytest.raises(ServerError, match="PostgreSQL did not start"):
-        kill_under(broken, [subject], FAULTS[0])
+        trial.strike(broken, [subject], faults("server killed")[0], threading.Event())
 
 
 @WHOLE
-def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None:
+def test_every_technique_met_every_fault_and_lost_nothing_without_a_word(out: Path) -> None:
+    cells = store.read_cells(out / "results" / FAULTS_STUDY.results)
     tried = set(cells.select("database", "direction", "technique").unique().rows())
     everything = {one.key for one in chosen_techniques(values_of(out, FAULTS_STUDY)["tried"])}
     assert {name for _, _, name in everything - tried} <= {t.name for t in techniques() if lacks(t)}
     assert set(cells["fault"]) == {fault.name for fault in FAULTS}
     assert len(cells) == len(cells.unique(["database", "direction", "technique", "fault"]))
+    check_that_nothing_is_lost_and_postgres_keeps_no_part(cells)
 
 
 def check_that_nothing_is_lost_and_postgres_keeps_no_part(cells: pl.DataFrame) -> None:
@@ -95,16 +90,10 @@ def check_that_nothing_is_lost_and_postgres_keeps_no_part(cells: pl.DataFrame) -
     assert left.select("technique", "fault", "rows").rows() == []
 
 
-def test_the_committed_run_lost_no_rows_without_a_word_and_kept_no_part(committed_cells: pl.DataFrame) -> None:
+def test_the_committed_run_lost_nothing_without_a_word_and_left_what_contracts_say(
+    committed_cells: pl.DataFrame,
+) -> None:
     check_that_nothing_is_lost_and_postgres_keeps_no_part(committed_cells)
-
-
-@WHOLE
-def test_no_path_loses_rows_without_a_word_or_keeps_a_part(cells: pl.DataFrame) -> None:
-    check_that_nothing_is_lost_and_postgres_keeps_no_part(cells)
-
-
-def test_a_failure_leaves_no_more_than_the_contract_says(committed_cells: pl.DataFrame) -> None:
     contracts = {(found.database, found.name): found.contract for found in (*techniques(direction="write"), *STREAMS)}
     partial = set(committed_cells.filter(verdict="partial").select("database", "technique").rows())
     assert partial
@@ -131,21 +120,21 @@ def test_faults_reach_what_they_are_aimed_at(broken: BreakableServers) -> None:
         named("clickhouse", "read", "polars_http_client_arrow_preallocated"),
         named("postgres", "read", "polars_asyncpg_copy_decoded"),
     )
-    said = {
-        ("polars_pgpq_copy_binary", "value refused"): "CheckViolation",
-        ("polars_pgpq_copy_binary", "duplicate key"): "UniqueViolation",
-        ("polars_pgpq_copy_binary", "time-out"): "statement timeout",
-        ("polars_pgpq_copy_binary", "connection cut"): "OperationalError",
-        ("polars_pgpq_copy_binary", "server killed"): "OperationalError",
+    text, binary, stream = "polars_psycopg_copy_text", "polars_pgpq_copy_binary", "polars_http_client_arrow_stream"
+    for name, fault, words in (
+        (binary, "value refused", "CheckViolation"),
+        (binary, "duplicate key", "UniqueViolation"),
+        (binary, "time-out", "statement timeout"),
+        (binary, "connection cut", "OperationalError"),
+        (binary, "server killed", "OperationalError"),
         # A statement that commits by itself; of a transaction the COMMIT, which comes after that answer, was not sent.
-        ("polars_psycopg_copy_text", "answer lost, tried again"): "then: UniqueViolation",
-        ("polars_pgpq_copy_binary", "answer lost, tried again"): "then: no error",
-        ("polars_http_client_arrow_stream", "value refused"): "VIOLATED_CONSTRAINT",
-        ("polars_http_client_arrow_stream", "time-out"): "TIMEOUT_EXCEEDED",
-        ("polars_http_client_arrow_stream", "answer lost, tried again"): "then: no error",
-    }
-    for key, words in said.items():
-        assert words in found[key].detail, found[key]
+        (text, "answer lost, tried again", "then: UniqueViolation"),
+        (binary, "answer lost, tried again", "then: no error"),
+        (stream, "value refused", "VIOLATED_CONSTRAINT"),
+        (stream, "time-out", "TIMEOUT_EXCEEDED"),
+        (stream, "answer lost, tried again", "then: no error"),
+    ):
+        assert words in found[name, fault].detail, found[name, fault]
     for cell in found.values():
         assert cell.verdict != "silent", cell
         if cell.direction == "read":
@@ -183,7 +172,7 @@ def test_a_path_that_says_nothing_is_found(broken: BreakableServers) -> None:
 
 
 def test_acknowledged_rows_outlive_both_servers(broken: BreakableServers) -> None:
-    assert survives_a_crash(broken) == {"postgres": (20_000, 20_000), "clickhouse": (20_000, 20_000)}
+    assert broken.survives_a_crash() == {"postgres": (20_000, 20_000), "clickhouse": (20_000, 20_000)}
 
 
 @pytest.mark.parametrize("database", ["postgres", "clickhouse"])

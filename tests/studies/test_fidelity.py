@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import polars as pl
 import psycopg
 import pyarrow as pa
@@ -15,16 +14,14 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.trials import Trials, all_techniques
 from framehaul.bench.verify import invalid
-from framehaul.data.frames import encode_stream
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
-from framehaul.studies.fidelity import trial, types
-from framehaul.studies.fidelity.cases import CASES, KEY, Case
-from framehaul.studies.fidelity.places import NO_ENCODING, hostile_session, without_encoding
-from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, LOSSES, UNEXPLAINED, Cell, difference_of, run_cells, why
+from framehaul.studies.fidelity import TYPES, carried, trial
+from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, LOSSES, UNEXPLAINED, Cell, run_cells, why
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import named
@@ -55,13 +52,10 @@ def told(found: pl.DataFrame) -> list[Any]:
     return found.select("technique", "case", "detail").rows()
 
 
-def cases(*names: str) -> tuple[Case, ...]:
-    return tuple(case for case in CASES if case.name in names)
-
-
-def found_by(servers: Servers, technique: Technique, *names: str) -> list[Cell]:
+def found_by(servers: Servers, technique: Technique, *names: str, trials: Trials[Cell] | None = None) -> list[Cell]:
     found: list[Cell] = []
-    run_cells(servers, [technique], Trials(found.append), cases=cases(*names))
+    trials = replace(trials or Trials(found.append), record=found.append)
+    run_cells(servers, [technique], trials, cases=[case for case in CASES if case.name in names])
     return found
 
 
@@ -117,13 +111,6 @@ def test_techniques_beyond_lose_nothing_more_in_a_hostile_session(cells: pl.Data
     assert {*lost.filter(CASE.str.starts_with("not UTF-8: "))["technique"]} <= GIVING_NO_TEXT
 
 
-def test_a_lazy_frame_is_refused(cells: pl.DataFrame) -> None:
-    lazy = cells.filter(case="frame: a lazy frame")
-    # Ibis makes a table in memory of a lazy frame as well, which it collects.
-    assert len(lazy) and {*lazy.filter(OUTCOME != "error")["technique"]} <= {"polars_ibis_insert"}
-    assert told(lazy.filter(~pl.col("detail").str.contains("lazy"), origin="beyond")) == []
-
-
 def test_techniques_beyond_append_right_or_refuse(cells: pl.DataFrame) -> None:
     """What nobody told them of is filled by the server; what the frame lacks is refused by its name."""
     appending = cells.filter(CASE.str.starts_with("append: "))
@@ -140,45 +127,14 @@ def test_what_was_made_for_the_run_is_gone(servers: Servers, cells: pl.DataFrame
     assert len(cells)
     names = "SELECT rolname FROM pg_roles UNION SELECT datname FROM pg_database UNION SELECT relname FROM pg_class"
     left = {name for (name,) in tables_of(servers.postgres).run(names)}
-    assert [name for name in left if name in (ROLE, NO_ENCODING) or name.startswith("framehaul_fidelity_")] == []
+    assert [name for name in left if name in (ROLE, trial.NO_ENCODING) or name.startswith("framehaul_fidelity_")] == []
     ours = "SELECT name FROM system.tables WHERE name LIKE 'framehaul_fidelity_%'"
     assert tables_of(servers.clickhouse).run(ours) == b""
 
 
-def one_frame(sent: Any) -> Any:
-    """What is sent as one frame: batches, whose types need not be the same, row by row."""
-    if isinstance(sent, pl.LazyFrame):
-        return sent.collect()
-    if isinstance(sent, pd.DataFrame) and sent.index.name == KEY.name:
-        return sent.reset_index()
-    if not isinstance(sent, list):
-        return sent
-    # Through a stream: Polars 2.1 does not take a slice of lists of one size in which there is NULL.
-    streams = [b"".join(encode_stream(batch.schema, [batch])) for batch in sent if batch.num_rows]
-    frames = [pl.DataFrame(pa.ipc.open_stream(stream).read_all()) for stream in streams]
-    held = frames or [pl.DataFrame(pa.Table.from_batches(sent[:1]))]
-    return pl.concat([frame.select(held[0].columns) for frame in held], how="vertical_relaxed")
-
-
-KINDS = ("polars", "pandas", "batches")
-
-
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    [(case, kind) for case in CASES for kind in case.shapes or KINDS if not case.unfit and case.about != "not text"],
-    ids=lambda value: value if isinstance(value, str) else value.name,
-)
-def test_frames_hold_what_is_sent_in_whichever_shape(case: Case, kind: str) -> None:
-    if case.filled and "missing" in case.name:
-        return  # it lacks a column
-    difference = difference_of(replace(case, filled=None), one_frame(case.frame(kind))[case.table.column_names])
-    pandas_cannot = kind == "pandas" and case.name == "float: NaN against NULL"
-    assert (difference is not None) == pandas_cannot, difference
-
-
 def test_frames_are_what_their_cases_are_called() -> None:
     def batches(name: str, column: str) -> list[Any]:
-        [case] = cases(f"frame: {name}")
+        [case] = [case for case in CASES if case.name == f"frame: {name}"]
         return [batch.column(column) for batch in case.frame("batches")]
 
     texts = batches("a dictionary that differs from batch to batch", "given")
@@ -188,13 +144,12 @@ def test_frames_are_what_their_cases_are_called() -> None:
     *others, last = [one.null_count for one in batches("NULL in the last batch alone", "flag")]
     assert last > 0 == sum(others)
     for case in CASES:
-        assert case.filled is None or case.full_table.column_names[1] == case.filled.column.name
         for sent in map(case.frame, case.shapes):
             if case.unfit:
                 columns = [batch.schema.names for batch in sent] if isinstance(sent, list) else [list(sent.columns)]
                 assert any(names != case.table.column_names for names in columns)
-            if "from a decoder that trusts" in case.name:
-                assert invalid(one_frame(sent)) == "column value, row 1: text that is no UTF-8"
+            if "from a decoder that trusts" in case.name and not isinstance(sent, list):
+                assert invalid(sent) == "column value, row 1: text that is no UTF-8"
 
 
 def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_that_were_there(
@@ -214,16 +169,14 @@ def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_t
         WRITER.function(connection, table, frame[:1])
         raise ValueError("no more")
 
-    said = {}
-    for function in (WRITER.function, replacing, numbering, halting):
+    for function, outcome in (
+        (WRITER.function, ("exact", "")),
+        (replacing, ("loss", "3 rows instead of 5")),
+        (numbering, ("loss", "number: 1 became 6")),
+        (halting, ("loss", "1 rows are stored in spite of ValueError: no more")),
+    ):
         [cell] = found_by(servers, replace(WRITER, function=function), "append: an identity column, not named")
-        said[function.__name__] = cell.outcome, cell.detail
-    assert said == {
-        WRITER.name: ("exact", ""),
-        "replacing": ("loss", "3 rows instead of 5"),
-        "numbering": ("loss", "number: 1 became 6"),
-        "halting": ("loss", "1 rows are stored in spite of ValueError: no more"),
-    }
+        assert (cell.outcome, cell.detail) == outcome
 
 
 def test_a_path_that_hangs_is_ended(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,8 +185,7 @@ def test_a_path_that_hangs_is_ended(servers: Servers, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(trial, "PATIENCE_SECONDS", 0.3)
     [cell, _] = found_by(servers, replace(WRITER, function=late), "bool")
-    assert cell.outcome == "error"
-    assert cell.detail.startswith(trial.SILENT)
+    assert cell.outcome == "error" and cell.detail.startswith(trial.SILENT)
 
 
 def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
@@ -246,23 +198,20 @@ def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
 
 
 def test_what_an_interrupted_run_has_left_is_not_tried_again(servers: Servers) -> None:
-    found: list[Cell] = []
-    trials = Trials(found.append, lambda cell: (cell.case, cell.session) == ("bool", DEFAULT))
-    run_cells(servers, [READER], trials, cases=cases("bool", "bytes"))
+    trials = Trials[Cell](print, lambda cell: (cell.case, cell.session) == ("bool", DEFAULT))
+    found = found_by(servers, READER, "bool", "bytes", trials=trials)
     assert [(cell.case, cell.session) for cell in found] == [("bytes", DEFAULT), ("bool", HOSTILE), ("bytes", HOSTILE)]
 
 
 def test_what_was_left_by_a_killed_run_is_made_anew(servers: Servers) -> None:
-    for place in (hostile_session, without_encoding):
+    for place in (trial.hostile_session, trial.without_encoding):
         with place(servers.postgres), place(servers.postgres) as server:
             tables_of(server).ping()
 
 
 def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers: Servers) -> None:
-    found: list[Cell] = []
-    trials = Trials(found.append)
-    elsewhere = replace(servers, postgres=replace(servers.postgres, process_id=None))
-    run_cells(elsewhere, [READER], trials, cases=cases("bool", "not UTF-8: FF FE 41, short"))
+    elsewhere, trials = replace(servers, postgres=replace(servers.postgres, process_id=None)), Trials[Cell](print)
+    found = found_by(elsewhere, READER, "bool", "not UTF-8: FF FE 41, short", trials=trials)
     assert [(cell.case, cell.session, cell.outcome) for cell in found] == [("bool", DEFAULT, "exact")]
     assert "embedded servers only" in trials.left_out["postgres: other sessions"]
 
@@ -270,9 +219,9 @@ def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers
 LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
 
 
-@pytest.mark.parametrize(
-    ("database", "outcomes", "state"),
-    [
+def test_the_worst_case_of_a_type_counts() -> None:
+    constant = {"direction": "read", "family": "arrow", "frame": "polars", "origin": "beyond", "session": DEFAULT}
+    cases: list[tuple[str, list[Any], dict[str, str]]] = [
         ("postgres", [(EMPTY, "exact", ""), (LISTS, "exact", "")], {"list of int64": "exact"}),
         ("postgres", [(EMPTY, "exact", "dtypes value:list[f64]")], {"list of int64": "converted"}),
         ("postgres", [(EMPTY, "exact", ""), (LISTS, "error", "no")], {"list of int64": "refused"}),
@@ -284,12 +233,10 @@ LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
         ("clickhouse", [(EMPTY, "exact", ""), (LISTS, "error", "no")], {"list of int64": "exact"}),
         ("clickhouse", [(EMPTY, "exact", ""), (LISTS, "loss", "NULL became []")], {"list of int64": "lost"}),
         ("clickhouse", [("text: LowCardinality", "loss", "x")], {"categorical": "lost"}),
-    ],
-)
-def test_the_worst_case_of_a_type_counts(database: str, outcomes: list[Any], state: dict[str, str]) -> None:
-    found = pl.DataFrame(outcomes, ["case", "outcome", "detail"], orient="row").with_columns(
-        database=pl.lit(database), direction=pl.lit("read"), family=pl.lit("arrow"), frame=pl.lit("polars"),
-        origin=pl.lit("beyond"), session=pl.lit(DEFAULT),
-    )  # fmt: skip
-    assert dict(types.carried(found).select("type", "state").iter_rows()) == state
-    assert set(state) <= set(types.TYPES["type"])
+    ]
+    for database, outcomes, state in cases:
+        found = pl.DataFrame(outcomes, ["case", "outcome", "detail"], orient="row").with_columns(
+            **{name: pl.lit(value) for name, value in (constant | {"database": database}).items()}
+        )
+        assert dict(carried(found).select("type", "state").iter_rows()) == state, outcomes
+        assert set(state) <= set(TYPES["type"])

@@ -27,8 +27,7 @@ from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.local import choose_port
 from framehaul.studies.fidelity.cases import Case
-from framehaul.studies.fidelity.places import hostile_session
-from framehaul.studies.fidelity.trial import difference_of
+from framehaul.studies.fidelity.trial import difference_of, hostile_session
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.clients import QueryError, open_duckdb, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database, Direction

@@ -21,7 +21,7 @@ from framehaul.data.schema import ColumnType as T
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables
-from framehaul.studies.upsert.places import as_read, count_staging_tables
+from framehaul.studies.upsert.measure import as_read, count_staging_tables
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.upsert.rows import check_keys, target
 from tests.conftest import call, check_each, table_on

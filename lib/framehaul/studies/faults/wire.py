@@ -25,32 +25,20 @@ class BreakingRelay(Relay):
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
-        self.from_client_bytes = self.from_server_bytes = 0
         self.struck = False
         """Whether the break has happened."""
-        self._held, self._until = threading.Event(), threading.Event()
-        self._kind: Break | None = None
-        self._after = 0
-        self._in_client_bytes = True
+        self.held, self.released = threading.Event(), threading.Event()
+        """The first is set when `hold` stops forwarding, and the connection ends when the second is set."""
+        self.strike(None)
 
-    def count(self) -> None:
-        """Restart the count of bytes."""
-        self.from_client_bytes = self.from_server_bytes = 0
-
-    def strike(self, kind: Break, after: int, *, in_client_bytes: bool) -> None:
-        """Restart the count, and break the connection after this number of bytes of that direction."""
-        self.count()
-        self._after, self._in_client_bytes = after, in_client_bytes
-        self._kind = kind
-
-    def hold(self, after: int, *, in_client_bytes: bool, held: threading.Event, until: threading.Event) -> None:
-        """Stop forwarding after this number of bytes, set `held`, and end the connection when `until` is set."""
-        self._held, self._until = held, until
-        self.strike("hold", after, in_client_bytes=in_client_bytes)
-
-    def mend(self) -> None:
-        """Break nothing from now on."""
-        self._kind = None
+    def strike(self, kind: Break | None, after: int = 0, *, in_client_bytes: bool = True) -> None:
+        """Restart the count, and break the connection (None: break nothing) after these bytes of that direction."""
+        self._kind, self._after, self._in_client_bytes = kind, after, in_client_bytes
+        self.passed = {True: 0, False: 0}
+        """The bytes from the client (True) and from the server (False) since then."""
+        self.starts: list[int] = []
+        """The positions of the client's messages in its bytes."""
+        self._answered = True
 
     def reset(self) -> None:
         """Reset all open connections on both sides, as load balancers do; later connections are forwarded.
@@ -68,28 +56,23 @@ class BreakingRelay(Relay):
         self._run(reset())
 
     async def _lets_through(self, count: int, *, from_client: bool) -> bool:
-        if from_client:
-            self.from_client_bytes += count
-        else:
-            self.from_server_bytes += count
-        answered = self._kind == "swallow" and self.struck and not from_client
-        if answered or self._has_to_break():
-            first, self.struck = not self.struck, True
-            if self._kind == "hold":
-                self._held.set()
-                while not self._until.is_set():  # noqa: ASYNC110  set in another thread
-                    await asyncio.sleep(POLL_SECONDS)
-            elif first and self._kind == "swallow":  # after this chunk the server sends its answer
-                return True
-            elif first or answered:  # once: later connections are forwarded
-                try:
-                    await asyncio.sleep(WORK_SECONDS)
-                finally:
-                    self._kind = None
-                    self._shut(socket.SHUT_RDWR)
-            raise ConnectionAbortedError  # drops this chunk
-        return True
-
-    def _has_to_break(self) -> bool:
-        so_far = self.from_client_bytes if self._in_client_bytes else self.from_server_bytes
-        return self._kind is not None and so_far >= self._after and not (self._kind == "swallow" and self.struck)
+        if from_client and self._answered:
+            self.starts.append(self.passed[True])
+        self._answered = not from_client
+        self.passed[from_client] += count
+        if self._kind is None or self.passed[self._in_client_bytes] < self._after:
+            return True
+        first, self.struck = not self.struck, True
+        if self._kind == "swallow" and (first or from_client):  # after this chunk the server sends its answer
+            return True
+        if self._kind == "hold":
+            self.held.set()
+            while not self.released.is_set():  # noqa: ASYNC110  set in another thread
+                await asyncio.sleep(POLL_SECONDS)
+        elif first or self._kind == "swallow":  # once: later connections are forwarded
+            try:
+                await asyncio.sleep(WORK_SECONDS)
+            finally:
+                self._kind = None
+                self._shut(socket.SHUT_RDWR)
+        raise ConnectionAbortedError  # drops this chunk

@@ -1,7 +1,6 @@
 """Measure fidelity: for which values, frames and sessions a technique changes data."""
 
-from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.cases import CASES, TYPES, carried
 from framehaul.studies.fidelity.trial import difference_of, run
-from framehaul.studies.fidelity.types import TYPES, carried
 
 __all__ = ["CASES", "TYPES", "carried", "difference_of", "run"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate, chain, pairwise
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -17,129 +18,11 @@ from framehaul.data.schema import Column, ColumnType, list_types
 
 type Shape = Callable[[Any], Any]
 """A function that reshapes a frame with the table's dtypes."""
+type Shapes = dict[str, Shape]
+"""The shape of each kind of frame that can have it."""
 
 TEXTS = ("given", "family")
 """Two columns of one type."""
-LONE_SURROGATE = "\ud800"
-"""Half of a surrogate pair of UTF-16, which a Python string may contain and UTF-8 cannot encode."""
-
-
-def _swapped(frame: Any) -> Any:
-    at = dict(zip(TEXTS, TEXTS[::-1], strict=True))
-    return frame[[at.get(name, name) for name in frame.columns]]
-
-
-def _both(polars: Shape, pandas: Shape) -> dict[str, Shape]:
-    return {"polars": polars, "pandas": pandas}
-
-
-def _as_it_is(frame: Any) -> Any:
-    return frame
-
-
-def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return record batches of the first row, no rows, the rows between, and the last row."""
-    rows = content.num_rows
-    return _cut(content, 0, min(rows, 1), min(rows, 1), max(rows - 1, min(rows, 1)), rows)
-
-
-def _cut(content: pa.Table, *places: int) -> list[pa.RecordBatch]:
-    """Return a record batch for each part between these places, also for empty parts."""
-    whole = pa.record_batch([column.combine_chunks() for column in content.columns], schema=content.schema)
-    return [whole.slice(first, end - first) for first, end in pairwise(places)]
-
-
-def _with_column(content: pa.Table, name: str, values: Any) -> pa.Table:
-    return content.set_column(content.column_names.index(name), name, values)
-
-
-def _dictionaries(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return text as dictionaries that differ between batches, one with unused keys, and once as plain text."""
-    parts = [content.slice(0, 2), content.slice(2, 1), content.slice(3)]
-    for name in TEXTS:
-        first, _, last = (part.column(name).combine_chunks() for part in parts)
-        keys = pa.array(["of no row", *dict.fromkeys(last.to_pylist()), None])
-        indexes = pc.index_in(last, keys).cast(pa.int8())
-        parts[0] = _with_column(parts[0], name, first.dictionary_encode())
-        parts[2] = _with_column(parts[2], name, pa.DictionaryArray.from_arrays(indexes, keys))
-    return [batch for part in parts for batch in part.to_batches()]
-
-
-def _texts_of_every_kind(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches of text with offsets of 32 bits, with offsets of 64 bits, and as views."""
-    parts = []
-    for at, kind in enumerate((pa.string(), pa.large_string(), pa.string_view())):
-        part = content.slice(2 * at, 2)
-        for name in TEXTS:
-            part = _with_column(part, name, part.column(name).cast(kind))
-        parts.append(part)
-    return [batch for part in parts for batch in part.to_batches()]
-
-
-def _nulls_last(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches of which only the last has NULL."""
-    flags = content.column("flag")
-    return [*content.filter(flags.is_valid()).to_batches(), *content.filter(flags.is_null()).to_batches()]
-
-
-def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
-    """Return batches of which the first has a column of Arrow's null type."""
-    flags = content.column("flag")
-    nulls = content.filter(flags.is_null())
-    nulls = _with_column(nulls, "flag", pa.nulls(nulls.num_rows))
-    return [*nulls.to_batches(), *content.filter(flags.is_valid()).to_batches()]
-
-
-def _then(change: Callable[[pa.Table], pa.Table]) -> Shape:
-    """Return a shape of two batches, of which the second is changed."""
-    return lambda content: [*content.slice(0, 2).to_batches(), *change(content.slice(2)).combine_chunks().to_batches()]
-
-
-def _second_as(name: str, kind: pa.DataType) -> Shape:
-    """Return a shape of two batches, of which the second has a column of another type."""
-    return _then(lambda content: _with_column(content, name, content.column(name).cast(kind)))
-
-
-def _as_int64(name: str) -> dict[str, Shape]:
-    frames = _both(
-        lambda frame: frame.with_columns(pl.col(name).cast(pl.Int64)), lambda frame: frame.astype({name: "int64"})
-    )
-    return frames | {"batches": _second_as(name, pa.int64())}
-
-
-def _pandas_filtered(frame: pd.DataFrame) -> pd.DataFrame:
-    twice = pd.concat([frame, frame]).sort_values("id", ignore_index=True)
-    return twice.loc[twice.index % 2 == 1]
-
-
-def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
-    level = range(len(frame))
-    return frame.set_axis(pd.MultiIndex.from_arrays([level, level], names=["outer", "inner"]), axis="index")
-
-
-def _filtered(frame: pl.DataFrame, *, in_chunks: bool = False) -> pl.DataFrame:
-    """Return rows that were filtered from one chunk, or from several."""
-    twice = pl.concat([frame, frame]).sort("id")
-    if in_chunks:
-        twice = pl.concat([twice[:3], twice[3:4], twice[4:]], rechunk=False)
-    return twice.filter(pl.Series([True, False] * len(frame)))
-
-
-def _chunked(frame: Any) -> Any:
-    parts = [frame[:2], frame[2:3], frame[3:]]
-    return pl.concat(parts, rechunk=False) if isinstance(frame, pl.DataFrame) else pd.concat(parts)
-
-
-def _slice_of_more(frame: Any) -> Any:
-    if isinstance(frame, pl.DataFrame):
-        return pl.concat([frame, frame], rechunk=True)[len(frame) :]
-    return pd.concat([frame, frame], ignore_index=True).iloc[len(frame) :]
-
-
-def _columns_of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.set_axis(pd.MultiIndex.from_product([["of"], list(frame.columns)]), axis="columns")
-
-
 NESTED: dict[Column, list[Any]] = {
     Column("numbers", ColumnType.LIST): [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
     Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)): [
@@ -150,191 +33,278 @@ NESTED: dict[Column, list[Any]] = {
     Column("deep", ColumnType.NESTED_LIST): [[[1], []], [], [[None]], [[7, 8]], [[], []]],
 }  # fmt: skip
 """The nested columns of the table for `NESTED_SHAPES`, with their values."""
+LONE_SURROGATE = "\ud800"
+"""Half of a surrogate pair of UTF-16, which a Python string may contain and UTF-8 cannot encode."""
+FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
+"""Two texts that are in no row."""
+
+
+def _kinds(polars: Shape | None = None, pandas: Shape | None = None, batches: Shape | None = None) -> Shapes:
+    shapes = {"polars": polars, "pandas": pandas, "batches": batches}
+    return {kind: shape for kind, shape in shapes.items() if shape}
+
+
+def _same(frame: Any) -> Any:
+    return frame
+
+
+def _cut(content: pa.Table, *places: int) -> list[pa.RecordBatch]:
+    """Return a record batch for each part between these places, also for empty parts."""
+    whole = pa.record_batch([column.combine_chunks() for column in content.columns], schema=content.schema)
+    return [whole.slice(first, end - first) for first, end in pairwise(places)]
+
+
+def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
+    """Return record batches of the first row, no rows, the rows between, and the last row."""
+    one, rows = min(len(content), 1), len(content)
+    return _cut(content, 0, one, one, max(rows - 1, one), rows)
+
+
+def _columns(change: Shape, *names: str) -> Shape:
+    """Return a shape of Arrow tables whose columns of these names are changed."""
+
+    def changed(content: pa.Table) -> pa.Table:
+        for name in names:
+            values = change(content.column(name).combine_chunks())
+            content = content.set_column(content.column_names.index(name), name, values)
+        return content
+
+    return changed
+
+
+def _cast(kind: pa.DataType, *names: str) -> Shape:
+    return _columns(lambda values: values.cast(kind), *names)
+
+
+def _parts(*changes: Shape) -> Shape:
+    """Return a shape of a batch per change: of the first two rows, of the third row if there are three, of the rest."""
+    places = (0, 2, 3)[: len(changes)]
+
+    def parts(content: pa.Table) -> list[pa.RecordBatch]:
+        changed = [
+            change(content[at:end]) for change, (at, end) in zip(changes, pairwise((*places, None)), strict=True)
+        ]
+        return [batch for part in changed for batch in part.combine_chunks().to_batches()]
+
+    return parts
+
+
+def _then(change: Shape) -> Shape:
+    """Return a shape of two batches, of which the second is changed."""
+    return _parts(_same, change)
+
+
+def _nulls(order: str, *changes: Shape) -> Shape:
+    """Return a shape of a batch per change, of the rows whose flag is NULL after the others (ascending) or before."""
+    return lambda content: _parts(*changes)(
+        content.take(pc.array_sort_indices(content["flag"].is_null().combine_chunks(), order=order))
+    )
+
+
+def _chunked(frame: Any, at: int = 2) -> Any:
+    parts = [frame[:at], frame[at : at + 1], frame[at + 1 :]]
+    return pl.concat(parts, rechunk=False) if isinstance(frame, pl.DataFrame) else pd.concat(parts)
+
+
+def _filtered(frame: Any, cut: Shape = _same) -> Any:
+    """Return rows that were filtered from a frame with each row twice, which `cut` may cut into chunks of Polars."""
+    if isinstance(frame, pd.DataFrame):
+        return pd.concat([frame, frame]).sort_values("id", ignore_index=True).loc[lambda twice: twice.index % 2 == 1]
+    return cut(pl.concat([frame, frame]).sort("id")).filter(pl.Series([True, False] * len(frame)))
+
+
+_filtered_in_chunks = partial(_filtered, cut=partial(_chunked, at=3))  # of the second chunk no row is left
+
+
+def _slice_of_more(frame: Any) -> Any:
+    if isinstance(frame, pa.Table):
+        return _cut(pa.concat_tables([frame, frame]), len(frame), 2 * len(frame))
+    if isinstance(frame, pl.DataFrame):
+        return pl.concat([frame, frame], rechunk=True)[len(frame) :]
+    return pd.concat([frame, frame], ignore_index=True).iloc[len(frame) :]
+
+
+def _swapped(frame: Any) -> Any:
+    at = dict(zip(TEXTS, TEXTS[::-1], strict=True))
+    return frame[[at.get(name, name) for name in frame.columns]]
+
+
+def _dtypes(polars: Any, pandas: str, *names: str) -> Shapes:
+    """Return shapes with these columns in other dtypes."""
+    return _kinds(
+        lambda frame: frame.cast(dict.fromkeys(names, polars)), lambda frame: frame.astype(dict.fromkeys(names, pandas))
+    )
 
 
 def _nested_backed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the nested columns as `ArrowDtype`, in two chunks."""
-    backed = {}
-    for column in NESTED:
-        values = frame[column.name].tolist()
-        chunks = pa.chunked_array([pa.array(part, column.types.arrow) for part in (values[:2], values[2:])])
-        backed[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(chunks), frame.index)
-    return frame.assign(**backed)
+    schema = pa.schema([(column.name, column.types.arrow) for column in NESTED])
+    parts = [pa.Table.from_pandas(part[schema.names], schema, preserve_index=False) for part in (frame[:2], frame[2:])]
+    return frame.assign(**pa.concat_tables(parts).to_pandas(types_mapper=pd.ArrowDtype))
 
 
 def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
     """Return lists as numpy arrays, as `read_parquet` does."""
-    return frame.assign(
-        numbers=pd.Series([np.array(value, np.int64) for value in frame["numbers"]], frame.index, dtype=object),
-        words=pd.Series([np.array(value, object) for value in frame["words"]], frame.index, dtype=object),
-    )
+    arrays = {"numbers": lambda value: np.array(value, np.int64), "words": lambda value: np.array(value, object)}
+    return frame.assign(**{name: frame[name].map(array) for name, array in arrays.items()})
 
 
-def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
-    with_more = frame.assign(more=1)
-    return with_more.set_axis(pd.Index([*frame.columns, LONE_SURROGATE], dtype=object), axis="columns")
-
-
-NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
-    "nested columns": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
-    "nested columns, several chunks": _both(_chunked, _chunked)
-    | {"batches": lambda content: _cut(content, 0, 0, 2, 3, len(content))},
-    "nested columns, filtered": _both(lambda frame: _filtered(frame, in_chunks=True), _pandas_filtered),
-    "nested columns, a slice of more": _both(_slice_of_more, _slice_of_more),
-    "nested columns, Python objects": {"pandas": lambda frame: frame.astype(object)},
-    "nested columns, Arrow-backed": {"pandas": _nested_backed},
-    "nested columns, nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
-    "nested columns, lists of numpy": {"pandas": _lists_of_numpy},
-    "nested columns, long offsets": {"batches": _second_as("numbers", pa.large_list(pa.int64()))},
-}
-"""The shapes of frames with `NESTED_COLUMNS`."""
-SHAPES: dict[str, Mapping[str, Shape]] = {
-    "as the table is": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
-    "several chunks": _both(_chunked, _chunked) | {"batches": lambda content: _cut(content, 0, 2, 3, len(content))},
-    "an empty batch first, last and between": {"batches": lambda content: _cut(content, 0, 0, 2, 2, 5, 5)},
-    "batches of one row": {"batches": lambda content: _cut(content, *range(len(content) + 1))},
-    "a dictionary that differs from batch to batch": {"batches": _dictionaries},
-    "text laid out otherwise from batch to batch": {"batches": _texts_of_every_kind},
-    "NULL in the last batch alone": {"batches": _nulls_last},
-    "NULL without a type in the first batch": {"batches": _nulls_of_no_type},
-    "filtered": _both(_filtered, _pandas_filtered),
-    "filtered, in chunks": {"polars": lambda frame: _filtered(frame, in_chunks=True)},
-    "categories for text": _both(
-        lambda frame: frame.with_columns(pl.col(TEXTS).cast(pl.Categorical)),
-        lambda frame: frame.astype(dict.fromkeys(TEXTS, "category")),
-    ),
-    "an enum for text": {
-        "polars": lambda frame: frame.with_columns(
-            pl.col(name).cast(pl.Enum(frame[name].unique(maintain_order=True))) for name in TEXTS
-        )
-    },
-    "two columns in the other order": _both(_swapped, _swapped)
-    | {"batches": _then(lambda content: content.select([*content.column_names[::-1]]))},
-    "wider integers": _as_int64("id"),
-    "integers for floats": _as_int64("ratio"),
-    "a lazy frame": {"polars": lambda frame: frame.lazy()},
-    "a named index": {"pandas": lambda frame: frame.rename_axis("row")},
-    "an index of two levels": {"pandas": _multi_indexed},
-    "the key as index": {"pandas": lambda frame: frame.set_index("id")},
-    "Python objects": {"pandas": lambda frame: frame.astype(object)},
-    "Arrow-backed": {
-        "pandas": lambda frame: pa.Table.from_pandas(frame, preserve_index=False).to_pandas(types_mapper=pd.ArrowDtype)
-    },
-    "nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
-}
-"""The shapes of frames that fit their table, by kind of frame."""
-SLICED: Mapping[str, Shape] = _both(_slice_of_more, _slice_of_more) | {
-    "batches": lambda content: pa.concat_tables([content, content]).combine_chunks().slice(len(content)).to_batches()
-}
-"""A slice of a larger frame."""
-
-
-def without(name: str) -> Mapping[str, Shape]:
-    """Return shapes without a column, which record batches lack only in the second batch."""
-    frames = _both(lambda frame: frame.drop(name), lambda frame: frame.drop(columns=name))
-    return frames | {"batches": _then(lambda content: content.drop([name]))}
-
-
-UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
-    "a column missing": (without("family"), "the missing column was filled"),
-    "a nullable column missing": (without("flag"), "the missing column was filled"),
-    "a column more": (
-        _both(lambda frame: frame.with_columns(more=pl.lit(1)), lambda frame: frame.assign(more=1))
-        | {"batches": _then(lambda content: content.append_column("more", content.column("id")))},
-        "the column more was dropped",
-    ),
-    "columns of two levels": ({"pandas": _columns_of_two_levels}, "the outer level was dropped"),
-    "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
-}
-"""The shapes of frames that do not fit their table, and the loss if they raise no error."""
-DOUBLED: Mapping[str, Shape] = {
-    "pandas": lambda frame: pd.concat([frame, frame.iloc[:, -1:]], axis="columns"),
-    "batches": lambda content: content.append_column(content.column_names[-1], content.column(-1)).to_batches(),
-}
-"""Shapes with the last column twice, which Polars does not support."""
-
-
-def unchecked_text(raw: pa.Array) -> pa.Array:
-    """Return the bytes of a binary array as text without validation, as a decoder that trusts its server does."""
-    plain = raw.cast(pa.large_binary())
-    return pa.Array.from_buffers(pa.large_string(), len(plain), plain.buffers(), plain.null_count, plain.offset)
-
-
-def _with_surrogates(frame: pd.DataFrame) -> pd.DataFrame:
-    text = [value.decode(errors="surrogatepass") for value in frame["value"]]
-    return frame.assign(value=pd.Series(text, frame.index, dtype=object))
-
-
-NOT_TEXT: dict[str, Mapping[str, Shape]] = {
-    "from a decoder that trusts": {
-        "polars": lambda frame: frame.with_columns(
-            pl.Series("value", values=unchecked_text(frame["value"].to_arrow()))
-        ),
-        # pandas takes Arrow's buffers as they are.
-        "pandas": lambda frame: frame.assign(
-            value=unchecked_text(pa.array(frame["value"], pa.large_binary())).to_pandas()
-        ),
-        "batches": lambda content: in_batches(
-            _with_column(content, "value", unchecked_text(content.column("value").combine_chunks()))
-        ),
-    },
-    "as bytes": _both(_as_it_is, _as_it_is) | {"batches": in_batches},
-}
-"""Shapes with bytes that are not UTF-8 in a column of text."""
-SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
-"""Shapes with strings that UTF-8 cannot encode."""
-
-FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
-
-
-def _text(values: Any) -> pa.Array:
-    text = pa.array(values, pa.string()) if isinstance(values, pd.Series) else values.to_arrow()
-    return text.cast(pa.string())
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return a Series or an Arrow array as an array of this type."""
+    return (values.to_arrow() if isinstance(values, pl.Series) else pa.array(values, kind)).cast(kind)
 
 
 def _sliced_views(values: Any) -> pa.Array:
     """Return the texts as a slice of views whose buffers also hold other texts."""
-    views = pa.concat_arrays([FILLER, _text(values), FILLER]).cast(pa.string_view())
+    views = pa.concat_arrays([FILLER, _array(values, pa.string()), FILLER]).cast(pa.string_view())
     return views.slice(len(FILLER), len(values))
 
 
-def _unused_keys(values: Any) -> pa.Array:
-    """Return the texts as a dictionary whose first and last keys are unused."""
-    text = _text(values)
-    keys = pa.array([FILLER[0].as_py(), *dict.fromkeys(text.drop_null().to_pylist()), FILLER[1].as_py()])
-    return pa.DictionaryArray.from_arrays(pc.index_in(text, keys).cast(pa.int32()), keys)
+def _unused_keys(values: Any, *more: None) -> pa.Array:
+    """Return the texts as a dictionary whose first and last keys, and `more` keys, are unused."""
+    text, (first, last) = _array(values, pa.string()), FILLER.to_pylist()
+    keys = pa.array([first, *dict.fromkeys(text.drop_null().to_pylist()), last, *more])
+    return pa.DictionaryArray.from_arrays(pc.index_in(text, keys).cast(pa.int8()), keys)
 
 
-def _from_arrow(make: Callable[[Any], pa.Array]) -> dict[str, Shape]:
-    return _both(
+def _unchecked_text(values: Any) -> pa.Array:
+    """Return bytes as text without validation, as a decoder that trusts its server does."""
+    raw = _array(values, pa.binary()).cast(pa.large_binary())
+    return pa.Array.from_buffers(pa.large_string(), len(raw), raw.buffers(), raw.null_count, raw.offset)
+
+
+def _arrow_uuids(values: Any) -> pa.Array:
+    """Return UUIDs in Arrow's extension type, which Polars reads as bytes."""
+    raw = [text and UUID(text).bytes for text in _array(values, pa.string()).to_pylist()]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(raw, pa.binary(16)))
+
+
+def _arrow_uuid_lists(values: Any) -> pa.Array:
+    lists = _array(values, pa.list_(pa.string()))
+    return pa.ListArray.from_arrays(lists.offsets, _arrow_uuids(lists.values))
+
+
+def _plain_batches(make: Shape) -> Shape:
+    return lambda content: in_batches(_columns(make, "value")(content))
+
+
+def _from_arrow(make: Shape) -> Shapes:
+    """Return shapes whose values are an Arrow array, which pandas keeps as such."""
+    return _kinds(
         lambda frame: frame.with_columns(pl.Series("value", values=make(frame["value"]))),
-        lambda frame: frame.assign(
-            value=pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame["value"])])))
-        ),
+        lambda frame: frame.assign(value=pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame["value"])]))),
     )
 
 
-FROM_ARROW: dict[str, Mapping[str, Shape]] = {
+PLAIN = _kinds(_same, _same, in_batches)
+OF_BATCHES: dict[str, Shape] = {
+    "an empty batch first, last and between": lambda content: _cut(content, 0, 0, 2, 2, 5, 5),
+    "batches of one row": lambda content: _cut(content, *range(len(content) + 1)),
+    "a dictionary that differs from batch to batch": _parts(
+        _columns(pc.dictionary_encode, *TEXTS), _same, _columns(lambda text: _unused_keys(text, None), *TEXTS)
+    ),
+    "text laid out otherwise from batch to batch": _parts(
+        *(_cast(kind, *TEXTS) for kind in (pa.string(), pa.large_string(), pa.string_view()))
+    ),
+    "NULL in the last batch alone": _nulls("ascending", _same, _same, _same),
+    "NULL without a type in the first batch": _nulls(
+        "descending", _columns(lambda values: pa.nulls(len(values)), "flag"), _same
+    ),
+}
+OF_PANDAS: dict[str, Shape] = {
+    "a named index": lambda frame: frame.rename_axis("row"),
+    "an index of two levels": lambda frame: frame.set_index([frame.index.rename(name) for name in ("outer", "inner")]),
+    "the key as index": lambda frame: frame.set_index("id"),
+    "Python objects": lambda frame: frame.astype(object),
+    "Arrow-backed": lambda frame: pa.Table.from_pandas(frame).to_pandas(types_mapper=pd.ArrowDtype),
+    "nullable dtypes": lambda frame: frame.convert_dtypes(),
+}
+SHAPES: dict[str, Shapes] = {
+    "as the table is": _kinds(_same, _same, pa.Table.to_batches),
+    "several chunks": _kinds(_chunked, _chunked, _parts(_same, _same, _same)),
+    **{name: {"batches": shape} for name, shape in OF_BATCHES.items()},
+    "filtered": _kinds(_filtered, _filtered),
+    "filtered, in chunks": _kinds(_filtered_in_chunks),
+    "categories for text": _dtypes(pl.Categorical, "category", *TEXTS),
+    "an enum for text": _kinds(
+        lambda frame: frame.cast({name: pl.Enum(frame[name].unique(maintain_order=True)) for name in TEXTS})
+    ),
+    "two columns in the other order": _kinds(
+        _swapped, _swapped, _then(lambda rows: rows.select(rows.column_names[::-1]))
+    ),
+    "wider integers": _dtypes(pl.Int64, "int64", "id") | {"batches": _then(_cast(pa.int64(), "id"))},
+    "integers for floats": _dtypes(pl.Int64, "int64", "ratio") | {"batches": _then(_cast(pa.int64(), "ratio"))},
+    "a lazy frame": _kinds(lambda frame: frame.lazy()),
+    **{name: {"pandas": shape} for name, shape in OF_PANDAS.items()},
+}
+"""The shapes of frames that fit their table."""
+NESTED_SHAPES: dict[str, Shapes] = {
+    "nested columns": SHAPES["as the table is"],
+    "nested columns, several chunks": _kinds(_chunked, _chunked, lambda content: _cut(content, 0, 0, 2, 3, 5)),
+    "nested columns, filtered": _kinds(_filtered_in_chunks, _filtered),
+    "nested columns, a slice of more": _kinds(_slice_of_more, _slice_of_more),
+    "nested columns, Python objects": SHAPES["Python objects"],
+    "nested columns, Arrow-backed": _kinds(pandas=_nested_backed),
+    "nested columns, nullable dtypes": SHAPES["nullable dtypes"],
+    "nested columns, lists of numpy": _kinds(pandas=_lists_of_numpy),
+    "nested columns, long offsets": _kinds(batches=_then(_cast(pa.large_list(pa.int64()), "numbers"))),
+}
+FROM_ARROW: dict[str, Shapes] = {
     "text as views, a slice of more": _from_arrow(_sliced_views),
     "a dictionary with keys of no row": _from_arrow(_unused_keys),
 }
 """Shapes with text that came through Arrow: https://github.com/pola-rs/polars/issues/28503"""
+UUIDS: dict[str, Shapes] = {"UUIDs of Arrow": _from_arrow(_arrow_uuids) | {"batches": _plain_batches(_arrow_uuids)}}
+UUID_LISTS: dict[str, Shapes] = {"lists of UUIDs of Arrow": _from_arrow(_arrow_uuid_lists)}
+SLICED = _kinds(_slice_of_more, _slice_of_more, _slice_of_more)
+"""A slice of a larger frame."""
 
 
-def _arrow_uuids(texts: Iterable[str | None]) -> pa.Array:
-    """Return UUIDs in Arrow's extension type, which Polars reads as bytes."""
-    storage = pa.array([None if pd.isna(text) else UUID(text).bytes for text in texts], pa.binary(16))
-    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+def _of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.set_axis(pd.MultiIndex.from_product([["of"], frame.columns]), axis="columns")
 
 
-def _arrow_uuid_lists(values: Iterable[Iterable[str | None]]) -> pa.Array:
-    """Return lists of UUIDs in Arrow's extension type."""
-    lists = [[*texts] for texts in values]
-    offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
-    return pa.ListArray.from_arrays(offsets, _arrow_uuids(chain.from_iterable(lists)))
+def _of_odd_name(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(more=1).set_axis(pd.Index([*frame.columns, LONE_SURROGATE], dtype=object), axis="columns")
 
 
-UUID_LISTS: dict[str, Mapping[str, Shape]] = {"lists of UUIDs of Arrow": _from_arrow(_arrow_uuid_lists)}
-UUIDS: dict[str, Mapping[str, Shape]] = {"UUIDs of Arrow": _from_arrow(_arrow_uuids) | {
-    "batches": lambda content: in_batches(_with_column(content, "value", _arrow_uuids(content["value"].to_pylist())))
-}}  # fmt: skip
+def _with_surrogates(frame: pd.DataFrame) -> pd.DataFrame:
+    text = [value.decode(errors="surrogatepass") for value in frame["value"]]
+    return frame.assign(value=pd.Series(text, dtype=object))
+
+
+def without(name: str) -> Shapes:
+    """Return shapes without a column, which record batches lack only in the second batch."""
+    dropped = _then(lambda content: content.drop([name]))
+    return _kinds(lambda frame: frame.drop(name), lambda frame: frame.drop(columns=name), dropped)
+
+
+MORE = _kinds(
+    lambda frame: frame.with_columns(more=1),
+    lambda frame: frame.assign(more=1),
+    _then(lambda content: content.append_column("more", content.column("id"))),
+)
+UNFIT: dict[str, tuple[Shapes, str]] = {
+    "a column missing": (without("family"), "the missing column was filled"),
+    "a nullable column missing": (without("flag"), "the missing column was filled"),
+    "a column more": (MORE, "the column more was dropped"),
+    "columns of two levels": ({"pandas": _of_two_levels}, "the outer level was dropped"),
+    "a column more, its name no text": ({"pandas": _of_odd_name}, "the column more was dropped"),
+}
+"""The shapes of frames that do not fit their table, and the loss if they raise no error."""
+DOUBLED = _kinds(
+    pandas=lambda frame: pd.concat([frame, frame.iloc[:, -1:]], axis="columns"),
+    batches=lambda content: content.append_column(content.column_names[-1], content.column(-1)).to_batches(),
+)
+"""Shapes with the last column twice, which Polars does not support."""
+NOT_TEXT: dict[str, Shapes] = {
+    "from a decoder that trusts": _kinds(
+        lambda frame: frame.with_columns(pl.Series("value", values=_unchecked_text(frame["value"]))),
+        lambda frame: frame.assign(value=_unchecked_text(frame["value"]).to_pandas()),
+        _plain_batches(_unchecked_text),
+    ),
+    "as bytes": PLAIN,
+}
+"""Shapes with bytes that are not UTF-8 in a column of text."""
+SURROGATES = _kinds(pandas=_with_surrogates)
+"""Shapes with strings that UTF-8 cannot encode."""

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
+import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -31,26 +31,31 @@ from framehaul.bench.store import EXACT
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
-from framehaul.errors import AnswerError, UnavailableError
-from framehaul.servers import PostgresServer, Server, Servers
+from framehaul.data.schema import quote_postgres, quote_postgres_text
+from framehaul.errors import AnswerError, ServerError, UnavailableError
+from framehaul.servers import ClickHouseServer, PostgresServer, Server, Servers
+from framehaul.servers.hostile import HOSTILE as ROLE
+from framehaul.servers.hostile import POSTGRES_SETTINGS
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
-from framehaul.studies.fidelity.places import hostile_session, without_encoding
+from framehaul.studies.fidelity.cases import BEFORE, BOTH, CASES, KEY, NUMBER, ROWS_BEFORE, Case
+from framehaul.studies.fidelity.shapes import PLAIN
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database
 
 type Outcome = Literal["exact", "loss", "error"]
+type Place = tuple[str, Server, Tables, list[Case]]
+"""A session, the server of its techniques, the administration of its tables, and the cases that are tried there."""
 DEFAULT, HOSTILE = "default", "hostile"
+NO_ENCODING = "framehaul_sql_ascii"
+"""The name of the database without encoding."""
 
 CELLS_PER_S = 4
 """The minimum speed of the study on a busy machine; an idle machine tries fifty cells per second."""
 PATIENCE_SECONDS = 6.0
 """A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
-FEW_BYTES = {("read", "stream_from_postgres"): [32]}
-"""Arguments with which a small table comes in several record batches."""
 CLOSING_SECONDS = 5.0
 """A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""
 ACCEPTED = ("struct: a field more", "frame: a column missing", "frame: a nullable column missing")
@@ -112,17 +117,17 @@ def applies(technique: Technique, case: Case) -> bool:
         return False
     if case.filled and technique.contract and technique.contract.kind != "append":
         return False  # it needs an empty table
-    return not case.shapes or technique.frame in case.shapes
+    return technique.frame in case.shapes
 
 
 @cache
-def _holds(case: Case, kind: str) -> bool:
+def _fits(case: Case, kind: str) -> bool:
     """Return whether a kind of frame can hold the values of a case; Arrow holds all values."""
-    return kind == "batches" or bool(case.shapes) or difference_of(case, case.frame(kind)) is None
+    return kind == "batches" or case.shapes is not PLAIN or difference_of(case, case.frame(kind)) is None
 
 
 def run_cells(
-    both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
+    both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES,
     stop: threading.Event | None = None,
 ) -> None:  # fmt: skip
     """Try every technique with every case, and `hostile` cases in a hostile session too, until `stop` is set.
@@ -135,13 +140,10 @@ def run_cells(
     def try_all(database: Database) -> None:
         # Reads come first, because writes replace the tables.
         techniques = sorted((one for one in chosen if one.database == database), key=lambda one: one.direction)
-        directions = {technique.direction for technique in techniques}
-        some = [case for case in cases if directions & {*case.directions} and database in case.databases]
+        here = [case for case in cases if database in case.databases]
         try:
             with ExitStack() as stack:
-                places = [*_places(stack, database, both.of(database), some, trials)]
-                if "read" in directions:
-                    _load(places, database)
+                places = [*_places(stack, database, both.of(database), here, trials)]
                 for technique in techniques:
                     asyncio.run(_try(technique, places, trials, stop))
         except BaseException:
@@ -166,70 +168,93 @@ def _quiet_panics() -> Iterator[None]:
         os.close(stderr)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The server that techniques connect to, the administration of its tables, and the cases that are tried there."""
-
-    session: str
-    server: Server
-    tables: Tables
-    cases: list[Case]
-
-
 def _places(
     stack: ExitStack, database: Database, server: Server, cases: list[Case], trials: Trials[Cell]
-) -> Iterator[_Place]:
+) -> Iterator[Place]:
     """Yield the server, its hostile session and its database without encoding; closing the stack removes them."""
+
+    def filled(server: Server, tables: Tables, cases: list[Case]) -> Place:
+        """Fill tables for reads with code that no technique uses, and check their content."""
+        stack.enter_context(tables.kept())
+        for case in cases:
+            if "read" in case.directions and database in case.held_by:
+                tables.create(case.table)
+                content = case.content()
+                tables.load(case.table, content if case.about == "not text" else content.cast(case.table.arrow_schema))
+                if wrong := difference_of(case, tables.content(case.table)):
+                    raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
+        return DEFAULT, server, tables, cases
+
     # Only PostgreSQL validates text, except in a database without encoding.
-    not_text = [case for case in cases if case.about == "not text" and "read" in case.directions]
-    ordinary = [case for case in cases if database == "clickhouse" or case not in not_text]
-    hostile = [case for case in ordinary if case.hostile]
-    default = _Place(DEFAULT, server, tables_of(server), ordinary)
-    stack.enter_context(default.tables.kept())
+    postgres, tables = server if isinstance(server, PostgresServer) else None, tables_of(server)
+    not_text = [case for case in cases if postgres and case.about == "not text" and "read" in case.directions]
+    ordinary = [case for case in cases if case not in not_text]
     for case in ordinary:
-        stack.callback(default.tables.drop, case.table)
-    yield default
+        stack.callback(tables.drop, case.table)
+    yield filled(server, tables, ordinary)
     if server.process_id is None:
         trials.left_out[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
         return
-    if hostile:
-        yield _Place(HOSTILE, stack.enter_context(hostile_session(server)), default.tables, hostile)
-    if not_text and isinstance(server, PostgresServer):
-        encodes_nothing = stack.enter_context(without_encoding(server))
-        place = _Place(DEFAULT, encodes_nothing, tables_of(encodes_nothing), not_text)
-        stack.enter_context(place.tables.kept())
-        yield place
+    if hostile := [case for case in ordinary if case.hostile]:
+        yield HOSTILE, stack.enter_context(hostile_session(server)), tables, hostile
+    if postgres and not_text:
+        encodes_nothing = stack.enter_context(without_encoding(postgres))
+        yield filled(encodes_nothing, tables_of(encodes_nothing), not_text)
 
 
-def _load(places: list[_Place], database: Database) -> None:
-    """Fill the tables for reads with code that no technique uses, and check their content."""
-    # The hostile session reads the same tables as the default.
-    for tables, case in ((one.tables, case) for one in places if one.session == DEFAULT for case in one.cases):
-        if "read" in case.directions and database in case.held_by:
-            tables.create(case.table)
-            tables.load(case.table, case.stored())
-            if wrong := difference_of(case, tables.content(case.table)):
-                raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
+def hostile_session(server: Server) -> AbstractContextManager[Server]:
+    """Return an embedded server with another user, which may use framehaul's tables, and whose sessions are hostile."""
+    if isinstance(server, ClickHouseServer):
+        return nullcontext(replace(server, user=ROLE))  # embedded ClickHouse has this user in its configuration
+    password, owner = secrets.token_urlsafe(24), quote_postgres(server.user)
+    # A member of the role may alter, lock and truncate its tables. pg_parquet needs the other roles to use files.
+    roles = f"{owner}, pg_read_server_files, pg_write_server_files"
+    create = [f"CREATE ROLE {ROLE} LOGIN PASSWORD '{password}' IN ROLE {roles}"]
+    for name, value in POSTGRES_SETTINGS.items():
+        create.append(f"ALTER ROLE {ROLE} SET {name} = {quote_postgres_text(str(value))}")
+    drop = f"IF to_regrole('{ROLE}') IS NOT NULL THEN DROP OWNED BY {ROLE}; DROP ROLE {ROLE}; END IF"
+    return _made(server, create, f"DO $$ BEGIN {drop}; END $$", replace(server, user=ROLE, password=password))
 
 
-async def _try(technique: Technique, places: list[_Place], trials: Trials[Cell], stop: threading.Event) -> None:
+def without_encoding(server: PostgresServer) -> AbstractContextManager[Server]:
+    """Return a database of an embedded server that takes any bytes as text.
+
+    https://www.postgresql.org/docs/18/multibyte.html
+    """
+    create = f"CREATE DATABASE {NO_ENCODING} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    drop = f"DROP DATABASE IF EXISTS {NO_ENCODING} WITH (FORCE)"
+    return _made(server, [create], drop, replace(server, database=NO_ENCODING))
+
+
+@contextmanager
+def _made(server: PostgresServer, create: list[str], drop: str, made: Server) -> Iterator[Server]:
+    """Drop what a killed run has left, create it anew, yield the server with it, and drop it at the end."""
+    tables = tables_of(server)
+    for statement in (drop, *create):
+        tables.run(statement)
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(ServerError):  # when the server is gone
+            tables.run(drop)
+
+
+async def _try(technique: Technique, places: list[Place], trials: Trials[Cell], stop: threading.Event) -> None:
     """Try a technique with every case that an interrupted run has not recorded."""
-    for place in places:
-        left = [
-            (case, cell)
-            for case in place.cases
-            if applies(technique, case)
-            and (technique.direction == "read" or _holds(case, technique.frame))
-            and not trials.finished(cell := Cell(**which(technique), case=case.name, session=place.session))
-        ]
-        with relayed(place.server, _EndingRelay) as (server, relay):
-            caller = _Caller(technique, server, relay, opens=place is places[0])
+    for session, reached, tables, cases in places:
+        with relayed(reached, Relay) as (server, relay):
+            caller = _Caller(technique, server, relay)
             try:
-                for case, cell in left:
+                for case in cases:
+                    cell = Cell(**which(technique), case=case.name, session=session)
+                    if not applies(technique, case) or trials.finished(cell):
+                        continue
+                    if technique.direction == "write" and not _fits(case, technique.frame):
+                        continue
                     if stop.is_set():
                         return
-                    outcome, detail = await _outcome(caller, case, place)
-                    reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
+                    outcome, detail = await _outcome(caller, case, tables)
+                    reason = why(technique, case.name, session, detail) if outcome == "loss" else ""
                     trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
             except UnavailableError as error:
                 trials.skip(technique, str(error))
@@ -247,66 +272,56 @@ def why(technique: Technique, case: str, session: str, detail: str) -> str:
     return UNEXPLAINED
 
 
-async def _outcome(caller: _Caller, case: Case, place: _Place) -> tuple[Outcome, str]:
-    if caller.technique.direction == "read":
-        returned, error = await caller.call(case.table, *FEW_BYTES.get(caller.technique.key[1:], []))
-        return ("error", error) if error is not None else _read(case, returned)
-    place.tables.create(case.table)
+async def _outcome(caller: _Caller, case: Case, tables: Tables) -> tuple[Outcome, str]:
+    """Return the outcome of a technique with a case: of the frame that was read, or of the content of the table."""
+    technique = caller.technique
+    if technique.direction == "read":
+        few_bytes = [32] if technique.name == "stream_from_postgres" else []  # several record batches
+        content, error = await caller.call(case.table, *few_bytes)
+        if error is not None:
+            tables.ping()  # raises ServerError if the server is gone
+            return "error", error
+        lost, drift = difference_of(case, content), dtype_drift(content, case.table)
+        return ("loss", lost) if lost else ("exact", "" if drift == EXACT else f"dtypes {drift}")
+    tables.create(case.table)
     if case.filled:
-        place.tables.load(*case.before)
-    _, error = await caller.call(case.table, case.frame(caller.technique.frame))
-    return _stored(case, place.tables, error)
-
-
-def _read(case: Case, returned: object) -> tuple[Outcome, str]:
-    """Return the outcome of a read that raised no error."""
-    if not isinstance(returned, pl.DataFrame | pd.DataFrame):
-        return "loss", f"a {type(returned).__name__} came instead of a frame"
-    if lost := difference_of(case, returned):
-        return "loss", lost
-    drift = dtype_drift(returned, case.table)
-    return "exact", "" if drift == EXACT else f"dtypes {drift}"
-
-
-def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
-    """Return the outcome of a write from the content of its table and its error, if any."""
+        tables.load(replace(case.table, columns=BEFORE), ROWS_BEFORE)
+    _, error = await caller.call(case.table, case.frame(technique.frame))
     try:
         content = tables.content(case.full_table)
     except (psycopg.DataError, AnswerError) as unreadable:
         # PostgreSQL stores infinite dates and years before 1, and ClickHouse stores numbers that an enum does not have.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
-        stored = len(content) - case.before[1].num_rows
+        stored = len(content) - (len(ROWS_BEFORE) if case.filled else 0)
         return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
-    if case.filled and case.filled.numbers:
-        content = content.sort(KEY.name).with_columns(pl.col(case.filled.column.name).sort())
+    if case.filled and case.filled.name == NUMBER.name:  # rows are numbered as they arrive, not in the order of the key
+        content = content.sort(KEY.name).with_columns(pl.col(NUMBER.name).sort())
     lost = difference_of(case, content) or case.unfit
     return ("loss", lost) if lost else ("exact", "")
 
 
-class _EndingRelay(Relay):
-    """A relay that ends silent connections."""
+@contextmanager
+def _patience(relay: Relay | None) -> Iterator[threading.Event]:
+    """End connections that are silent while the block lasts, and set the event that is yielded when that happens."""
+    over, silent = threading.Event(), threading.Event()
 
-    @contextmanager
-    def patience(self) -> Iterator[threading.Event]:
-        """End silent connections while the block lasts, and set the event that is yielded when that happens."""
-        silent = threading.Event()
+    def watch(relay: Relay) -> None:
+        before = -1
+        # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
+        while (now := relay.total_bytes + int(time.process_time() * 10 / PATIENCE_SECONDS)) != before:
+            before = now
+            if over.wait(PATIENCE_SECONDS):
+                return
+        silent.set()
+        relay.end_connections()
 
-        async def watch() -> None:
-            seen, busy_s = -1, 0.0
-            # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
-            while seen != self.total_bytes or busy_s > PATIENCE_SECONDS / 10:
-                seen, began_s = self.total_bytes, time.process_time()
-                await asyncio.sleep(PATIENCE_SECONDS)
-                busy_s = time.process_time() - began_s
-            silent.set()
-            self._shut(socket.SHUT_RDWR)
-
-        watching = asyncio.run_coroutine_threadsafe(watch(), self._loop)
-        try:
-            yield silent
-        finally:
-            watching.cancel()
+    if relay:
+        threading.Thread(target=watch, args=[relay], daemon=True).start()
+    try:
+        yield silent
+    finally:
+        over.set()
 
 
 @dataclass
@@ -315,9 +330,7 @@ class _Caller:
 
     technique: Technique
     server: Server
-    relay: _EndingRelay | None
-    opens: bool
-    """Whether every client can open, unless the server is gone."""
+    relay: Relay | None
     _client: object = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -327,19 +340,14 @@ class _Caller:
             try:
                 self._client = await self._stack.enter_async_context(opened(self.technique, self.server))
             except Exception as error:
-                if self.opens or isinstance(error, UnavailableError):
+                if isinstance(error, UnavailableError):
                     raise
                 return None, f"the client does not open: {describe(error)}"
-        with self.relay.patience() if self.relay else nullcontext(threading.Event()) as silent:
+        with _patience(self.relay) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
-        if self.relay and raised is not None and raised.startswith("panic"):
-            # After a panic within a COPY, asyncpg waits half a minute for the COPY to end before it closes.
-            self.relay.end_connections()
         if raised is not None or silent.is_set():  # a silent connection was ended even if the call succeeded
             await self.close()
-        if raised is not None and silent.is_set():
-            raised = f"{SILENT}; ended, it says {raised}"
-        return returned, raised
+        return returned, f"{SILENT}; ended, it says {raised}" if raised and silent.is_set() else raised
 
     async def close(self) -> None:
         """Close the client and ignore errors."""

@@ -36,7 +36,7 @@ from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import files
 from framehaul.studies.registry import OWN_DATA
-from framehaul.studies.upsert.places import as_read
+from framehaul.studies.upsert.measure import as_read
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 from framehaul.techniques.replacing import replacing

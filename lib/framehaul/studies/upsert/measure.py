@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import datetime as dt
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from statistics import median
-from typing import Any
+from typing import Any, Self, cast
 
 import polars as pl
 
 from framehaul.bench.children import child, context
 from framehaul.bench.rounds import right
-from framehaul.data.schema import Table
-from framehaul.errors import UnavailableError
-from framehaul.servers import Server
+from framehaul.bench.verify import Expected
+from framehaul.data import generator
+from framehaul.data.frames import from_polars
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.servers import ClickHouseServer, Server
 from framehaul.servers.relay import relayed
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables, tables_of
 from framehaul.studies.faults.wire import BreakingRelay
-from framehaul.studies.upsert.frames import BOTH, KEY, TABLE, Case, incoming
-from framehaul.studies.upsert.places import Bench, as_read, count_marks, count_staging_tables, opened, upsert, wait
 from framehaul.techniques import Technique
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database, named
+from framehaul.techniques.upsert.rows import target
 
+BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
+TABLE = Table(
+    "framehaul_upsert",
+    (
+        Column("id", ColumnType.INT64), Column("day", ColumnType.DATE), Column("label", ColumnType.TEXT),
+        Column("note", ColumnType.TEXT, nullable=True), Column("amount", ColumnType.FLOAT64),
+        Column("mark", ColumnType.INT32),
+    ),
+    ("id", "day"),
+    partition_by_month_of="day",
+)  # fmt: skip
+"""The key is a number and the day, by which ClickHouse partitions; `mark` is the number of the frame of a row."""
+KEY = list(TABLE.key)
+FIRST_DAY = (dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days
+DAYS = 120
+"""The number of days of the rows, which are in four partitions."""
+PER_CENT = 100
 TRIES = 4
 """The maximum number of attempts of a writer that gets errors."""
 READS_BEFORE = 3
@@ -32,10 +58,159 @@ READS_BEFORE = 3
 HELD_SECONDS = 0.05
 """The interval for checking whether a client has ended before it could be held."""
 
+STAGING = """
+SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't'
+    AND (starts_with(relname, 'framehaul_staging_') OR starts_with(relname, 'framehaul_new_'))
+"""
+BUSY = """
+SELECT (SELECT count() FROM system.processes
+        WHERE position(query, {table:String}) > 0 AND position(query, 'system.processes') = 0)
+    + (SELECT count() FROM system.mutations
+       WHERE database = currentDatabase() AND table = {table:String} AND NOT is_done)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The numbers of existing and incoming rows, and the percentage of incoming rows whose key exists."""
+
+    target_rows: int
+    rows: int
+    share: int
+
+    @property
+    def existing(self) -> int:
+        """Return the number of incoming rows whose key exists."""
+        return min(self.target_rows, round(self.rows * self.share / PER_CENT))
+
+    @property
+    def exact_share(self) -> str:
+        """The percentage in words; a single row has 0% or 100%, whatever the share."""
+        return f"{PER_CENT * self.existing / self.rows:.0f}%"
+
+    @property
+    def label(self) -> str:
+        """The case in words."""
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self.exact_share} there"
+
+
+def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
+    """Return for every table the most rows that fit, at all shares, and fewer rows at the largest share.
+
+    Of several tables, the smallest has only the most rows, and the largest only the fewest at the largest share.
+    Of shares that result in the same number of rows, only the largest is a case.
+    """
+    *smaller, largest = sorted({*targets})
+    every = []
+    for there in smaller or [largest]:
+        *fewer, most = [rows for rows in sorted({*incoming}) if rows <= there] or [min(incoming)]
+        every += [Case(there, rows, max(shares)) for rows in fewer if not smaller or there != smaller[0]]
+        every += [Case(there, most, share) for share in sorted(shares)]
+    every += [Case(largest, min(incoming), max(shares))] if smaller else []
+    return [*{(one.target_rows, one.rows, one.existing): one for one in every}.values()]
+
+
+def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
+    """Return rows with ids from `first` on, and days that follow from the ids."""
+    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
+    day = (ids % DAYS + FIRST_DAY).cast(pl.Int32).cast(pl.Date)
+    return generator.polars_frame(TABLE, rows, seed).with_columns(id=ids, day=day, mark=pl.lit(mark, pl.Int32))
+
+
+def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:
+    """Return shuffled incoming rows: some of the table's keys with other values, and new rows.
+
+    New ids begin with `first`, by default the number of rows in the table.
+    """
+    known = there.select(KEY).sample(case.existing, seed=seed)
+    fresh = base(case.rows - case.existing, seed + 1, len(there) if first is None else first, mark)
+    changed = base(case.existing, seed + 2, 0, mark).with_columns(known["id"], known["day"])
+    return pl.concat([changed, fresh]).sample(fraction=1, shuffle=True, seed=seed)
+
+
+def updated(there: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows after the upsert, computed by Polars."""
+    return pl.concat([there.join(come, on=KEY, how="anti"), come])
+
+
+class FinalTables(ClickHouseTables):
+    """`ClickHouseTables` that are read with FINAL."""
+
+    def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
+        """Run a statement and return its answer; raises ServerError."""
+        return super().run(query, body, **settings, final=1)
+
+
+def as_read(technique: Technique, server: Server) -> Tables:
+    """Return the tables of a server, which are read with FINAL if the technique requires it."""
+    return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables_of(server)
+
+
+def count_staging_tables(tables: Tables, table: Table = TABLE) -> int:
+    """Return the number of staging tables that are left of a table; on ClickHouse they are dropped."""
+    return tables.drop_beside(table) if isinstance(tables, ClickHouseTables) else int(tables.rows(STAGING)[0][0])
+
+
+class Bench:
+    """The existing, incoming and expected rows of a case, on a server."""
+
+    def __init__(self, server: Server, case: Case, seed: int) -> None:
+        self.server, self.case, self.seed = server, case, seed
+        self.there = base(case.target_rows, seed)
+        self.come = incoming(self.there, case, seed)
+        self.expected = updated(self.there, self.come)
+        self.tables = tables_of(server)
+        self._source, self._reference = (TABLE.renamed(f"{TABLE.name}_{name}") for name in ("before", "after"))
+        self._right = Expected(TABLE, from_polars(self.expected, TABLE))
+
+    @contextmanager
+    def filled(self) -> Iterator[Self]:
+        """Hold the existing and the expected rows in tables while the block lasts."""
+        with self.tables.kept():
+            try:
+                count_staging_tables(self.tables)  # drops tables of a killed run
+                self.tables.create(self._source)
+                self.tables.load(self._source, from_polars(self.there, TABLE))
+                self._right.keep_reference(self.tables, self._reference)
+                yield self
+            finally:
+                with contextlib.suppress(ServerError):  # the server is down: the next run drops our tables
+                    for table in (TABLE, self._source, self._reference):
+                        self.tables.drop(table)
+                    count_staging_tables(self.tables)
+
+    def fresh(self, technique: Technique) -> Table:
+        """Create the table that the technique needs, with the existing rows of the case, and return it."""
+        table, columns = target(technique, TABLE), ", ".join(TABLE.column_names)  # no name needs quotes
+        self.tables.create(table)
+        self.tables.run(f"INSERT INTO {TABLE.name} ({columns}) SELECT {columns} FROM {self._source.name}")
+        if isinstance(self.tables, PostgresTables):
+            self.tables.run(f"VACUUM (ANALYZE) {TABLE.name}")
+        self.tables.quiesce()
+        return table
+
+    def difference(self, technique: Technique) -> str | None:
+        """Return how the table differs from the expected rows, or None."""
+        return self._right.difference_on_server(as_read(technique, self.server))
+
+
+def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> float:
+    """Return the seconds of a technique with these frames, one after another, over an open connection."""
+    with opened(technique, server) as client:
+        begin = time.perf_counter()
+        for frame in frames:
+            technique.function(client, table, frame)
+        return time.perf_counter() - begin
+
+
+def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
+    """Open the client of a technique while the block lasts."""
+    return cast("AbstractContextManager[Any]", CLIENTS[technique.client](server))  # no upsert is asynchronous
+
 
 def processes() -> ForkServerContext:
     """Return the context of child processes, with the upserts imported."""
-    return context(__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH))
+    return context(__name__, *(f"framehaul.techniques.upsert.{database}_write" for database in BOTH))
 
 
 def timed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
@@ -50,7 +225,8 @@ def reads(requests: Connection, server: Server, database: Database, name: str) -
 
     def read() -> float:
         begin = time.perf_counter()
-        seen.append(count_marks(tables))
+        rows, marks = tables.rows(f"SELECT count(*), sum(mark) FROM {TABLE.name}")[0]
+        seen.append((int(rows), int(marks or 0)))
         return time.perf_counter() - begin
 
     with tables.kept():
@@ -144,26 +320,6 @@ def sent_twice(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
     return right({}, bench.difference(technique))
 
 
-class MessageRelay(BreakingRelay):
-    """A relay that also records the position in bytes of each message of the client."""
-
-    def __init__(self, *targets: tuple[str, int]) -> None:
-        super().__init__(*targets)
-        self.starts: list[int] = []
-        self._answered = True
-
-    async def _lets_through(self, count: int, *, from_client: bool) -> bool:
-        if from_client and self._answered:
-            self.starts.append(self.from_client_bytes)
-        self._answered = not from_client
-        return await super()._lets_through(count, from_client=from_client)
-
-    @property
-    def before_the_end(self) -> int:
-        """The position of the last message but one, or half of the bytes of a single message."""
-        return next((start + 1 for start in self.starts[-2:] if start), self.from_client_bytes // 2)
-
-
 def writes(
     requests: Connection, server: Server, database: Database, name: str, table: Table, come: pl.DataFrame
 ) -> None:
@@ -183,31 +339,34 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
     connection that no relay can forward, RuntimeError when the client ended before it could be killed, and
     WrongResultError for other rows than expected after the second time.
     """
-    with relayed(bench.server, MessageRelay) as (through, relay):
+    with relayed(bench.server, BreakingRelay) as (through, relay):
         if relay is None:
             raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
         table = bench.fresh(technique)
         with opened(technique, through) as undisturbed:
-            relay.count()
-            relay.starts.clear()
+            relay.strike(None)
             technique.function(undisturbed, table, bench.come)
-            after = relay.before_the_end
-        table, held, until = bench.fresh(technique), threading.Event(), threading.Event()
+        # Of a single message, half of the bytes.
+        after = next((start + 1 for start in relay.starts[-2:] if start), relay.passed[True] // 2)
+        table = bench.fresh(technique)
         arguments = through, technique.database, technique.name, table, bench.come
         with child(processes(), technique.name, writes, *arguments) as client:
             client.receive()
-            relay.hold(after, in_client_bytes=True, held=held, until=until)
+            relay.strike("hold", after)
             client.tell(None)
             try:
-                while not held.wait(HELD_SECONDS):
+                while not relay.held.wait(HELD_SECONDS):
                     if client.connection.poll():
                         client.receive()
                         raise RuntimeError(f"{technique.name} ended before it could be killed")
             finally:
                 client.process.kill()
                 client.process.join()
-                until.set()
-    wait(bench.tables, table)
+                relay.released.set()
+    if isinstance(bench.tables, PostgresTables):  # a session that has changed the table locks it until it commits
+        bench.tables.run(f"DO $$ BEGIN LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE; END $$")
+    while isinstance(bench.tables, ClickHouseTables) and int(bench.tables.rows(BUSY, table=table.name)[0][0]):
+        time.sleep(0.02)
     left = state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected)
     beside = count_staging_tables(bench.tables)
     upsert(technique, bench.server, table, bench.come)

@@ -19,10 +19,10 @@ from framehaul.bench.store import Status
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
-from framehaul.studies.upsert.frames import BOTH, PER_CENT, Case, cases
-from framehaul.studies.upsert.measure import killed, sent_twice, timed, together, watched
-from framehaul.studies.upsert.places import Bench
+from framehaul.studies.upsert import measure
+from framehaul.studies.upsert.measure import BOTH, PER_CENT, Bench, Case, cases
 from framehaul.techniques import Technique, upserts
+from framehaul.techniques.contract import ALL_OR_NOTHING
 from framehaul.techniques.registry import frame_and_driver
 
 MOST_ROWS = 2_000
@@ -31,6 +31,11 @@ MOST_REPEATED_ROWS = 5_000_000
 """The maximum of rows of a table with several rounds; creating a larger one takes half a minute for each pass."""
 LEAST_ROWS_PER_S = 1_500
 """A lower bound of the rows/s at which a table is created, updated and compared once for every upsert."""
+
+ATOMIC_VIEWS = r"^(old|new) \d+(; (old|new) \d+)?$"
+"""The texts of what a reader may see of an atomic upsert."""
+CLEAN = ["nothing", "all"]
+"""The states that a killed client may leave of an atomic upsert."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +84,15 @@ class Trial(NamedTuple):
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            where = self.case.target_rows, self.case.rows, self.case.share
             named = this_run.run_id, self.part, one.database, one.name, one.label
-            return Row(*named, *where, number, **columns_of(outcome))
+            return Row(*named, self.case.target_rows, self.case.rows, self.case.share, number, **columns_of(outcome))
 
         rows = [row(one, number + 1, Skipped("")) for one in self.upserts for number in range(self.passes)]
         if all(map(this_run.finished, rows)):
             return False
         with Bench(server, self.case, seed).filled() as bench:
-            measure, rounds = partial(self.measure, bench), Rounds(self.passes, warmup, seed)
-            this_run.in_rounds(self.upserts, rounds, measure, row, lambda one: f"{self.part}: {one.name}", stop=stop)
+            once, rounds = partial(self.measure, bench), Rounds(self.passes, warmup, seed)
+            this_run.in_rounds(self.upserts, rounds, once, row, lambda one: f"{self.part}: {one.name}", stop=stop)
         return True
 
 
@@ -113,14 +117,15 @@ def run(
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
         this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
         every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
-        whole, small = (Case(rows, max(1, rows // of), max(shares)) for rows, of in ((min(targets), 1), (few, 10)))
+        timed_cases = [(case, rounds if case.target_rows <= MOST_REPEATED_ROWS else 1) for case in every]
+        whole, small = Case(min(targets), min(targets), max(shares)), Case(few, max(1, few // 10), max(shares))
         trials = {
             database: [
-                *(Trial("speed", case, upserts(database), passes_of(case, rounds), timed) for case in every),
-                Trial("reader", whole, tried_here, 1, watched),  # all rows are upserted
-                Trial("writers", small, tried_here, rounds, together),
-                Trial("sent twice", small, tried_here, 1, sent_twice),
-                Trial("client killed", small, tried_here, 1, killed),
+                *(Trial("speed", case, upserts(database), passes, measure.timed) for case, passes in timed_cases),
+                Trial("reader", whole, tried_here, 1, measure.watched),  # all rows are upserted
+                Trial("writers", small, tried_here, rounds, measure.together),
+                Trial("sent twice", small, tried_here, 1, measure.sent_twice),
+                Trial("client killed", small, tried_here, 1, measure.killed),
             ]
             for database, tried_here in chosen.items()
         }
@@ -142,22 +147,62 @@ def patience(values: Mapping[str, Any]) -> int:
     return int((values["rounds"] + values["warmup"]) * sum(values["targets"]) // LEAST_ROWS_PER_S)
 
 
-def passes_of(case: Case, passes: int) -> int:
-    """Return the number of rounds of a case."""
-    return passes if case.target_rows <= MOST_REPEATED_ROWS else 1
-
-
 def placed(directory: Path) -> pl.DataFrame:
     """Return the timed passes of a results directory as passes of techniques, with columns of `statistics.PLACE`."""
     timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
     drivers = {name: frame_and_driver(name)[1] for name in timed["technique"].unique()}
-    lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
-    alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert", "variant": ""}
     cases = [Case(*row) for row in timed.select("target_rows", "rows", "share").rows()]
     tables = [f"{one.target_rows:,} rows there before, {one.exact_share} of the keys" for one in cases]
+    lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
+    alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert", "variant": ""}
+    alike |= {"notebook": UPSERT_STUDY.notebook}
     return timed.with_columns(**lacking).with_columns(
         **{column: pl.lit(value) for column, value in alike.items()},
-        notebook=pl.lit(UPSERT_STUDY.notebook), connections=pl.lit(1),
-        frame=pl.col("technique").str.extract("^([a-z]+)_"), driver=pl.col("technique").replace(drivers),
+        connections=pl.lit(1),
+        frame=pl.col("technique").str.extract("^([a-z]+)_"),
+        driver=pl.col("technique").replace(drivers),
         table=pl.Series(tables, dtype=pl.String),
-    )  # fmt: skip
+    )
+
+
+def behaviour(passes: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each upsert that was tried with a reader or another writer, sent twice, or killed.
+
+    - `atomic`: its terms promise it, the reader saw the old or the new rows, and the killed client left all or nothing.
+    - `concurrent`: two writers neither lost nor doubled a row.
+    - `retry_safe`: sent again, after a success and after the kill, it left the expected rows.
+
+    One failed pass makes a verdict false; without passes it is null. `errors` are the errors of two writers in any
+    round, which they retried; `lost_rows`, `doubled_rows` and `mixed_rows` are those of the worst round.
+    """
+    known = {one.name: one for database in BOTH for one in upserts(database)}
+    promised = [name for name, one in known.items() if one.contract in ALL_OR_NOTHING]
+    part, failed = pl.col("part"), pl.col("status") == "failed"
+
+    def of(name: str, column: str) -> pl.Expr:
+        return pl.col(column).filter(part == name, pl.col("status") == "ok")
+
+    def unless_failed_in(*parts: str, verdict: pl.Expr) -> pl.Expr:
+        return pl.when(~(failed & part.is_in(parts)).any()).then(verdict).otherwise(pl.lit(False))
+
+    tried_again = pl.when((part.is_in(["sent twice", "client killed"]) & (pl.col("status") != "skipped")).any())
+    lost, doubled = of("writers", "lost_rows").max(), of("writers", "doubled_rows").max()
+    seen, left = of("reader", "seen").first(), of("client killed", "left").first()
+    kept = seen.str.contains(ATOMIC_VIEWS) & left.is_in(CLEAN) & pl.col("technique").first().is_in(promised)
+    columns = {
+        "seen": seen,
+        "ratio": of("reader", "longest_read_s").first() / of("reader", "read_before_s").first(),
+        "errors": of("writers", "errors").str.extract_all(r"[A-Za-z_.]+").explode().drop_nulls().unique().sort(),
+        "lost_rows": lost,
+        "doubled_rows": doubled,
+        "mixed_rows": of("writers", "mixed_rows").max(),
+        "left": left,
+        "tables_left": of("client killed", "beside").first(),
+        "atomic": unless_failed_in("reader", "client killed", verdict=kept),
+        "concurrent": unless_failed_in("writers", verdict=lost + doubled == 0),
+        "retry_safe": unless_failed_in("sent twice", "client killed", verdict=tried_again.then(pl.lit(True))),
+        "reason": pl.col("reason").drop_nulls().unique(maintain_order=True).str.join("; "),
+    }
+    tried = passes.filter(part != "speed", pl.col("technique").is_in([*known]))
+    found = tried.group_by("database", "technique", "label", maintain_order=True).agg(**columns)
+    return found.sort(pl.col("technique").cast(pl.Enum([*known])))
