@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +48,8 @@ async def cursor_fetch_async(connection: Any, shape: Shape, **options: Any) -> A
         return await cursor.fetchall()
 
 
-@asynccontextmanager
-async def _psycopg_async(server: PostgresServer) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    connecting = psycopg.AsyncConnection.connect(server.dsn(), autocommit=True, connect_timeout=30)
-    async with await connecting as connection:
-        yield connection
+def _psycopg_async(server: PostgresServer) -> Any:
+    return psycopg.AsyncConnection.connect(server.dsn(), autocommit=True, connect_timeout=30)
 
 
 def _aiopg(server: PostgresServer) -> Any:
@@ -88,21 +83,19 @@ def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape
 
 
 DICT = psycopg2.extras.DictCursor
+_async_binary = partial(cursor_fetch_async, binary=True)
+_async_dict = partial(cursor_fetch_async, cursor_factory=DICT)
 DRIVERS = {
     "asyncpg": Driver("asyncpg, asyncio", open_asyncpg, asyncpg_fetch, "asyncio"),
     "asyncpg_uvloop": Driver("asyncpg, uvloop", open_asyncpg, asyncpg_fetch, "uvloop", "published"),
     "psycopg": Driver("psycopg 3, threads", open_psycopg, cursor_fetch),
     "psycopg_binary": Driver("psycopg 3 binary, threads", open_psycopg, partial(cursor_fetch, binary=True)),
     "psycopg_async": Driver("psycopg 3, uvloop", _psycopg_async, cursor_fetch_async, "uvloop"),
-    "psycopg_async_binary": Driver(
-        "psycopg 3 binary, uvloop", _psycopg_async, partial(cursor_fetch_async, binary=True), "uvloop"
-    ),
+    "psycopg_async_binary": Driver("psycopg 3 binary, uvloop", _psycopg_async, _async_binary, "uvloop"),
     "psycopg2": Driver("psycopg2, threads", open_psycopg2, cursor_fetch),
     "psycopg2_dict": Driver("psycopg2 DictCursor, threads", open_psycopg2, partial(cursor_fetch, cursor_factory=DICT)),
     "aiopg": Driver("aiopg, uvloop", _aiopg, cursor_fetch_async, "uvloop", "published"),
-    "aiopg_dict": Driver(
-        "aiopg DictCursor, uvloop", _aiopg, partial(cursor_fetch_async, cursor_factory=DICT), "uvloop", "published"
-    ),
+    "aiopg_dict": Driver("aiopg DictCursor, uvloop", _aiopg, _async_dict, "uvloop", "published"),
     "pg8000": Driver("pg8000, threads", _pg8000, pg8000_fetch),
     "adbc": Driver("ADBC to Arrow, threads", open_adbc, adbc_fetch),
 }

@@ -29,23 +29,13 @@ from framehaul.studies.warehouse.study import PARQUET, Target
 
 TYPES = {ColumnType.INT32: "INTEGER", ColumnType.DATE: "DATE", ColumnType.TEXT: "STRING"}
 FIELDS = [bigquery.SchemaField(column.name, TYPES[column.type]) for column in TABLE.columns]
-OPTIONS: dict[str, Any] = {
-    "schema": FIELDS,
-    "create_disposition": bigquery.CreateDisposition.CREATE_NEVER,
-    "write_disposition": bigquery.WriteDisposition.WRITE_APPEND,
-}
+APPEND: dict[str, Any] = {"create_disposition": "CREATE_NEVER", "write_disposition": "WRITE_APPEND", "schema": FIELDS}
 # With this null marker a STRING is NULL only if the field is empty and not quoted:
 # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
-CSV_OPTIONS = OPTIONS | {"null_marker": "", "allow_quoted_newlines": True}
-CONFIGS = {
-    PARQUET: bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.PARQUET, **OPTIONS),
-    ".gz": bigquery.LoadJobConfig(source_format=bigquery.SourceFormat.CSV, **CSV_OPTIONS),
-}
-"""The options of a job that appends a file to the table, by the suffix of the file."""
+CSV: dict[str, Any] = {"source_format": "CSV", "null_marker": "", "allow_quoted_newlines": True}
 LIFETIME = dt.timedelta(days=1)
 """The time after which BigQuery deletes a table that a run could not delete."""
-ANSWER_SECONDS = 30
-POLL_SECONDS = 0.5
+ANSWER_SECONDS, POLL_SECONDS = 30, 0.5
 ONCE = Retry(predicate=if_exception_type())
 """No second attempt; by default the client retries for ten minutes."""
 REMEDY = (
@@ -85,9 +75,10 @@ def opened(settings: Settings) -> Iterator[Target]:
 
         def load_one(file: Path) -> None:
             """Load a file by one job, which loads all of its rows or none."""
+            kind = {"source_format": "PARQUET"} if file.suffix == PARQUET else CSV
             with file.open("rb") as source:
                 # A resumed upload keeps the number of its job, so that no row is loaded twice.
-                job = client.load_table_from_file(source, table, job_config=CONFIGS[file.suffix])
+                job = client.load_table_from_file(source, table, job_config=bigquery.LoadJobConfig(**APPEND, **kind))
             while not job.done():  # result() would poll at growing intervals of up to 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
@@ -97,8 +88,7 @@ def opened(settings: Settings) -> Iterator[Target]:
                 list(pool.map(load_one, files))
 
         def content() -> pa.Table:  # over the JSON interface, which is slow for large tables
-            rows = client.list_rows(table, selected_fields=FIELDS)
-            return rows.to_arrow(create_bqstorage_client=False).cast(SCHEMA)
+            return client.list_rows(table, FIELDS).to_arrow(create_bqstorage_client=False).cast(SCHEMA)
 
         try:
             yield Target(load, content)

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,16 +53,15 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
 
 
 class Target(NamedTuple):
-    """The table of buildings in an open warehouse, empty at first."""
+    """The table of buildings in an open warehouse, empty at first.
+
+    `load` loads every row of the files, all gzip CSV or all Parquet, exactly once, and commits; the number is the most
+    files at a time. It raises the warehouse's error for a file that cannot be loaded; the table may then hold some of
+    the rows. `content` returns the whole table, with the columns of SCHEMA and the rows in any order.
+    """
 
     load: Callable[[Sequence[Path], int], None]
-    """Loads every row of the files exactly once, and commits; the number is the most files at a time.
-
-    The files are all gzip CSV or all Parquet. Raises the warehouse's error for a file that cannot be loaded; the table
-    may then hold some of the rows.
-    """
     content: Callable[[], pa.Table]
-    """Returns the whole table, with the columns of SCHEMA and the rows in any order."""
 
 
 @contextmanager
@@ -97,12 +97,11 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
 
     def insert(file: Path) -> None:
         """Send a file as one INSERT over its own connection."""
-        parquet = file.suffix == PARQUET
-        encoding, kind = {} if parquet else {"Content-Encoding": "gzip"}, "Parquet" if parquet else "CSV"
+        kind, encoding = ("Parquet", "identity") if file.suffix == PARQUET else ("CSV", "gzip")
         statement = f"INSERT INTO {TABLE.clickhouse_name} ({TABLE.clickhouse_columns}) FORMAT {kind}"
-        with open_http_client(server) as plain, file.open("rb") as source:
-            connection = replace(plain, headers=plain.headers | encoding)
-            body = iter(lambda: source.read(READ_BYTES), b"")
+        with open_http_client(server) as connection, file.open("rb") as source:
+            connection.headers["Content-Encoding"] = encoding
+            body = iter(partial(source.read, READ_BYTES), b"")
             connection.post(statement, body=body, settings=CLICKHOUSE_SETTINGS).read()
 
     def load(files: Sequence[Path], parallel: int) -> None:
@@ -119,16 +118,14 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
         tables.drop(TABLE)
 
 
-def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
-    """Open BigQuery, and import Google's client only now, because that takes seconds."""
-    target: AbstractContextManager[Target] = imported("framehaul.studies.warehouse.bigquery:opened")(settings)
-    return target
-
-
 type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
-"""Opens a warehouse with an empty table, which is dropped at the end; raises UnavailableError without the warehouse."""
-WAREHOUSES: dict[str, Opened] = {"duckdb": opened_duckdb, "clickhouse": opened_clickhouse, "bigquery": opened_bigquery}
-"""The warehouses by their names in results."""
+WAREHOUSES: dict[str, Opened] = {
+    "duckdb": opened_duckdb,
+    "clickhouse": opened_clickhouse,
+    # Google's client is only imported when it is needed, because that takes seconds.
+    "bigquery": lambda _, settings: imported("framehaul.studies.warehouse.bigquery:opened")(settings),
+}
+"""Functions that open a warehouse with an empty table, dropped at the end; they raise UnavailableError without it."""
 type Task = tuple[Route, str]
 
 
@@ -178,9 +175,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
         def move(task: Task, _: int) -> dict[str, Any]:
             return moved(task, both, this_run.settings, content, directory, parallel)
 
-        def name(task: Task) -> str:
-            return f"{task[0].name} to {task[1]}"
-
+        name = "{0[0].name} to {0[1]}".format
         try:
             tables.create(TABLE)
             tables.load(TABLE, content)
