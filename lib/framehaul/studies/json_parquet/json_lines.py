@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,11 @@ def duckdb(source: Path, target: Path, codec: str) -> None:
 def fastparquet(source: Path, target: Path, codec: Any) -> None:
     """Convert with fastparquet, from a pandas frame."""
     import pandas as pd
-    from pandas.errors import Pandas4Warning
 
-    # pandas 4 will drop this engine; the published comparison used it.
-    warnings.filterwarnings("ignore", "The 'fastparquet' engine is deprecated", Pandas4Warning)
     types: Any = {name: "Int32" if name in INTEGERS else "str" for name in SCHEMA.names}
     frame = pd.read_json(source, lines=True, dtype=types)
     frame[DATES] = frame[DATES].apply(pd.to_datetime, format="%Y-%m-%d")
-    frame.to_parquet(target, engine="fastparquet", compression=codec)
+    frame.to_parquet(target, engine="fastparquet", compression=codec)  # until pandas 4; the published one used it
 
 
 def awkward(source: Path, target: Path, codec: str) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -27,7 +26,7 @@ from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies import buildings
-from framehaul.studies.drivers.catalog import Command, build, find_tool, output_of, version_output
+from framehaul.studies.drivers.catalog import Command, build, output_of, version_output
 from framehaul.studies.json_parquet import json_lines
 from framehaul.studies.json_parquet.json_lines import FEW_LINES
 from framehaul.studies.registry import JSON_PARQUET
@@ -37,10 +36,8 @@ JSON2PARQUET_VERSION = "0.26.1"
 """The version of https://crates.io/crates/json2parquet, built with its published dependencies."""
 FEW_ROWS = 10
 """The number of lines that a Python library converts before the measurement."""
-START_SECONDS = 120
-"""The time that a process may take to start, in addition to its conversion."""
-SLOWEST_ROWS_PER_S = 1_000
-"""The minimum speed of a converter; a slower one is stopped and counts as failed."""
+START_SECONDS, SLOWEST_ROWS_PER_S = 120, 1_000
+"""The time that a process may take to start, and the minimum speed of its conversion: a slower one is stopped."""
 PUBLISHED = {
     "clickhouse": 1.0, "json2parquet": 32.0 / 43.8, "pyarrow": 1 / 1.38, "awkward": 1 / 1.5, "fastparquet": 1 / 3.3,
 }  # fmt: skip
@@ -53,10 +50,9 @@ machine with 16 cores it took four times as long.
 
 @dataclass(frozen=True)
 class Converter:
-    """A converter, its label in tables and charts, and the command that starts its process.
+    """A converter and the command of its process, which gets the arguments `--compression CODEC SOURCE TARGET`.
 
-    The arguments of the process are `--compression CODEC SOURCE TARGET`. It prints what the conversion took, as
-    `json_lines` does, or nothing: then the whole process is timed.
+    The process prints what the conversion took, as `json_lines` does, or nothing: then the whole process is timed.
     """
 
     name: str
@@ -84,7 +80,6 @@ def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     if not patient:
         remedy = "make tools builds it, in about 5 minutes, with cargo (https://rustup.rs)"
         raise UnavailableError(f"there is no json2parquet {JSON2PARQUET_VERSION}. {remedy}")
-    find_tool("cargo", "Rust: install it (https://rustup.rs)")
     target.mkdir(parents=True, exist_ok=True)
     install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
     build(install, target, "json2parquet was not built")
@@ -133,12 +128,11 @@ class Conversion:
 
 
 @recording.study(JSON_PARQUET.notebook, Conversion)
-def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS) -> None:
+def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every converter with every codec and return one row per pass."""
     check(ROWS=(rows, 1))
     schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
-    tasks = [*product(converters, CODECS)]
+    tasks, terms = [*product(CONVERTERS, CODECS)], {"rows": rows, **vars(schedule)}
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name,
         recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
@@ -154,14 +148,12 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[
         def convert(task: tuple[Converter, str], _: int) -> dict[str, Any]:
             return measured(task[0].command(this_run.settings), task[1], lines, content)
 
-        def title(task: tuple[Converter, str]) -> str:
-            return f"{task[0].name} {task[1]}"
-
+        title = "{0[0].name} {0[1]}".format
         interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, title, stop=stop, home=home))
-        json_bytes, right = lines.stat().st_size, this_run.so_far().filter(status="ok")
-        what = f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up"
-        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {}
-        this_run.metadata |= {"json_bytes": json_bytes, "what": f"{what}, seed {seed}", "toolchains": toolchains}
+        megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
+        what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
+        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
+        this_run.metadata |= {"what": what, "toolchains": toolchains}
 
 
 def written(content: pa.Table, directory: Path) -> Path:

@@ -6,6 +6,7 @@ writes its files to the directory: all `.csv.gz` (no header, NULL as an empty fi
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,13 +27,8 @@ from framehaul.techniques.streaming import fetch_wire_batches, one_ahead, write_
 
 CODEC = "snappy"
 """The codec of all Parquet files, as published; it is pyarrow's default. The study of Parquet compares codecs."""
-GZIP_LEVEL = 1
-"""The fastest level, as published; in the article, higher levels never made the whole route faster."""
-ROWS_PER_PIECE = 2048
-"""The number of rows of COPY that are compressed at once, about 600 KB of buildings."""
-READ_BYTES = 1 << 20
-LAST_PAGE = 2**32 - 2
-"""The number of the last page that a table may have, which no table of ours does."""
+ROWS_PER_PIECE, READ_BYTES = 2048, 1 << 20
+"""The number of rows of COPY that are compressed at once, about 600 KB of buildings, and the bytes to read at once."""
 
 
 class Route(NamedTuple):
@@ -47,9 +43,10 @@ class Route(NamedTuple):
 def csv_gzip(servers: Servers, directory: Path, parallel: int) -> None:
     """COPY to CSV, compress it in threads as it arrives, and distribute it over `parallel` files.
 
-    A gzip file may have many members. Each holds whole rows and is compressed by one thread, as pigz does.
+    A gzip file may have many members. Each holds whole rows and is compressed by one thread, as pigz does. The level is
+    the fastest, as published: in the article, higher levels never made the whole route faster.
     """
-    compress = partial(zlib.compress, level=GZIP_LEVEL, wbits=31)
+    compress = partial(zlib.compress, level=1, wbits=31)
     with (
         clients.open_psycopg(servers.postgres) as connection,
         connection.cursor() as cursor,
@@ -120,18 +117,15 @@ def dump(server: ClickHouseServer, query: str, file: Path) -> None:
         connection.post(f"{query} FORMAT Parquet", settings=settings) as response,
         file.open("wb") as target,
     ):
-        while piece := response.read(READ_BYTES):
-            target.write(piece)
+        shutil.copyfileobj(response, target, READ_BYTES)
 
 
 def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
     """Scan ranges of pages with DuckDB over several connections, and write one file per thread."""
     with clients.open_duckdb(servers.postgres) as connection:
         connection.execute(f"SET threads = {parallel}")
-        connection.execute(
-            f"COPY (SELECT * FROM pg.{TABLE.postgres_name}) TO '{directory}' "
-            f"(FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT)"
-        )
+        options = f"FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT"
+        connection.execute(f"COPY (SELECT * FROM pg.{TABLE.postgres_name}) TO '{directory}' ({options})")
 
 
 def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
@@ -145,7 +139,7 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
         [(snapshot, pages)] = first.fetchall()
         for cursor in others:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        bounds = [*(pages * part // parallel for part in range(parallel)), LAST_PAGE]
+        bounds = [*(pages * part // parallel for part in range(parallel)), 2**32 - 2]  # the last page of any table
 
         def write_range(number: int) -> None:
             pages = f"ctid >= '({bounds[number]},0)' AND ctid < '({bounds[number + 1]},0)'"
@@ -153,23 +147,27 @@ def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
             write_batches(cursors[number].fetch_record_batch(), TABLE, directory / f"part{number:04}.parquet")
 
         list(stack.enter_context(ThreadPoolExecutor(parallel)).map(write_range, range(parallel)))
-        for connection in connections:
-            connection.rollback()
 
 
 def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
     """Decode binary COPY with compiled loops as the fastest reader of notebook 02 does, and write it with pyarrow."""
-    with clients.open_psycopg_plain(servers.postgres) as connection:
-        with closing(fetch_wire_batches(connection, TABLE)) as batches:
-            write_batches(batches, TABLE, directory / "part0000.parquet")
+    with (
+        clients.open_psycopg_plain(servers.postgres) as connection,
+        closing(fetch_wire_batches(connection, TABLE)) as batches,
+    ):
+        write_batches(batches, TABLE, directory / "part0000.parquet")
 
 
 def pg_parquet(servers: Servers, directory: Path, _: int) -> None:
     """Encode Parquet on the server, and write it to a file as it arrives."""
     query = f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT parquet, COMPRESSION '{CODEC}')"
-    with clients.open_psycopg_parquet_stream(servers.postgres) as connection, connection.cursor() as cursor:
-        with cursor.copy(query.encode()) as copy, (directory / "part0000.parquet").open("wb") as file:
-            file.writelines(copy)
+    with (
+        clients.open_psycopg_parquet_stream(servers.postgres) as connection,
+        connection.cursor() as cursor,
+        cursor.copy(query.encode()) as copy,
+        (directory / "part0000.parquet").open("wb") as file,
+    ):
+        file.writelines(copy)
 
 
 ROUTES = (
