@@ -11,21 +11,14 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.shapes import Driver, Row, Shape
 from framehaul.techniques import clients
 
-if TYPE_CHECKING:
-    import aiochclient
-    import aiochlite
-    import httpx
-    from clickhouse_connect.driver.asyncclient import AsyncClient
-    from clickhouse_connect.driver.client import Client
 
-
-def connect_fetch(client: Client, shape: Shape) -> list[Row]:
+def connect_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
@@ -39,28 +32,28 @@ def _connect_async(server: ClickHouseServer, codec: str = "python") -> Any:
     return clickhouse_connect.get_async_client(**login, **options)
 
 
-async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
+async def connect_async_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, (await client.query(shape.sql)).result_rows)]
 
 
-def _aiochlite(server: ClickHouseServer) -> aiochlite.AsyncChClient:
+def _aiochlite(server: ClickHouseServer) -> Any:
     import aiochlite
 
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
 
 
-async def aiochlite_rows(client: aiochlite.AsyncChClient, shape: Shape) -> list[aiochlite.Row]:
+async def aiochlite_rows(client: Any, shape: Shape) -> Any:
     """Fetch FORMAT RowBinary, decoded into rows with names."""
     return await client.fetch(shape.sql)
 
 
-async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> list[Row]:
+async def aiochlite_tuples(client: Any, shape: Shape) -> Any:
     """Fetch FORMAT RowBinary, decoded into tuples."""
     return await client.fetch_rows(shape.sql)
 
 
-def _aiochclient(server: ClickHouseServer) -> aiochclient.ChClient:
+def _aiochclient(server: ClickHouseServer) -> Any:
     import aiochclient
     import aiohttp
 
@@ -68,7 +61,7 @@ def _aiochclient(server: ClickHouseServer) -> aiochclient.ChClient:
     return aiochclient.ChClient(session, server.url, server.user, server.password, server.database)
 
 
-async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[Row]:
+async def aiochclient_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT TSV; a record decodes its values on access, so all of them are accessed."""
     return [record[:] for record in await client.fetch(shape.sql)]
 
@@ -85,7 +78,7 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
 """Conversions of text to the types that JSON lacks."""
 
 
-async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]:
+async def httpx_json(client: Any, shape: Shape) -> list[list[Any]]:
     """Fetch FORMAT JSONCompactEachRow; each line is parsed, and times and decimals are converted from text."""
     settings = "output_format_json_quote_decimals = 1, output_format_json_quote_64bit_integers = 0"
     query = f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes SETTINGS {settings}"

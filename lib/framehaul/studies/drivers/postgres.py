@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiopg
 import psycopg
@@ -14,19 +14,13 @@ from framehaul.servers import PostgresServer
 from framehaul.studies.drivers.shapes import Driver, Shape
 from framehaul.techniques.clients import open_adbc, open_asyncpg, open_psycopg, open_psycopg2
 
-if TYPE_CHECKING:
-    import adbc_driver_postgresql.dbapi
-    import asyncpg
-    import pg8000.dbapi
-    import pyarrow as pa
-
 
 def _percent(sql: str) -> str:
     """Return the statement with the DB-API's placeholders `%s`."""
     return re.sub(r"\$\d+", "%s", sql)
 
 
-async def asyncpg_fetch(connection: asyncpg.Connection[Any], shape: Shape) -> Any:
+async def asyncpg_fetch(connection: Any, shape: Shape) -> Any:
     """Fetch in the binary protocol; asyncpg prepares the statement once and keeps it."""
     return await connection.fetch(shape.sql, *shape.arguments)
 
@@ -56,10 +50,10 @@ def _aiopg(server: PostgresServer) -> Any:
     return aiopg.connect(server.dsn())
 
 
-def _pg8000(server: PostgresServer) -> pg8000.dbapi.Connection:
-    """Open a connection by the parts of its address, because pg8000 takes no URL."""
+def _pg8000(server: PostgresServer) -> Any:
     import pg8000.dbapi  # it takes long
 
+    # pg8000 takes no URL.
     encrypted = dict(server.options).get("sslmode") in ("require", "verify-ca", "verify-full")
     return pg8000.dbapi.connect(
         server.user, server.host, server.database, server.port, server.password,
@@ -68,14 +62,14 @@ def _pg8000(server: PostgresServer) -> pg8000.dbapi.Connection:
     )  # fmt: skip
 
 
-def pg8000_fetch(connection: pg8000.dbapi.Connection, shape: Shape) -> list[Any]:
+def pg8000_fetch(connection: Any, shape: Shape) -> Any:
     """Fetch in the text protocol, in pure Python."""
     cursor = connection.cursor()
     cursor.execute(_percent(shape.sql), shape.arguments)
     return list(cursor.fetchall())
 
 
-def adbc_fetch(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shape) -> pa.Table:
+def adbc_fetch(connection: Any, shape: Shape) -> Any:
     """Fetch a binary COPY into Arrow columns, without a Python object for each value."""
     with connection.cursor() as cursor:
         cursor.execute(shape.sql, shape.arguments or None)

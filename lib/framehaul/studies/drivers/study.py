@@ -1,7 +1,4 @@
-"""Measure every driver with every query once per round, in a separate process, after a check of its rows.
-
-The tables of notebooks are made by `with_means` and `judged`.
-"""
+"""Measure every driver with every query once per round, in a separate process, after a check of its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -42,8 +39,7 @@ LABELS = {shape.name: shape.label for shape in (*CLICKHOUSE_TABLES, *POSTGRES_SH
 AVERAGED = [*shapes.PUBLISHED_SHAPES, *(table.name for table in CLICKHOUSE_TABLES)]
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(NamedTuple):
     """A driver, how it is used, and the command of its program; `origin` is `published` if the article has it."""
 
     name: str
@@ -75,8 +71,6 @@ POSTGRES = [
     _other("Node", "pg_native", "Node pg-native"),
 ]
 CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items()]
-ARRAYS_AS_TEXT = "go_pq_undecoded"
-"""The driver that returns arrays as the text that the server sent."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +147,7 @@ def _run(study: Study, database: str, tasks: list[Task], rounds: Rounds, terms: 
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver, shape, connections = task
-            labels = driver.name, driver.label, driver.language, driver.origin, shape.name, connections
-            return Measurement(run.run_id, *labels, number, **columns_of(ended))
+            return Measurement(run.run_id, *driver[:-1], shape.name, connections, number, **columns_of(ended))
 
         def measure(task: Task, _: int) -> dict[str, Any]:
             return measured(task, target, run.settings, {name: terms.get(name, 0) for name in ONE_QUERY})
@@ -175,7 +168,7 @@ def measured(task: Task, target: Target, settings: Settings, time: Mapping[str, 
     queries, rows, seconds = (answer[name] for name in ("queries", "rows", "seconds"))
     if not queries:
         raise WrongResultError("it ran no query within the time")
-    wrong = difference(answer["checked"], expected, arrays_as_text=driver.name == ARRAYS_AS_TEXT)
+    wrong = difference(answer["checked"], expected, arrays_as_text=driver.name == "go_pq_undecoded")
     if rows != queries * len(expected):
         wrong = wrong or f"{rows} rows in {queries} queries of {len(expected)} each"
     times_ms = np.asarray(answer["latencies_ns"], dtype=np.float64) / 1e6

@@ -121,7 +121,7 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
 
 
 @contextmanager
-def opened_bigquery(_servers: Servers, settings: Settings) -> Iterator[Target]:
+def opened_bigquery(_servers: object, settings: Settings) -> Iterator[Target]:
     """Create a table with a unique name in the data set of the settings, and delete it at the end of the block.
 
     Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
@@ -224,8 +224,7 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
             route, warehouse = task
-            labels = route.name, route.label, route.origin, warehouse
-            return Result(this_run.run_id, *labels, rows, number, **columns_of(ended))
+            return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
 
         def move(task: Task, _: int) -> dict[str, Any]:
             return moved(task, both, this_run.settings, content, home, parallel)
