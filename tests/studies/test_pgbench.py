@@ -84,7 +84,7 @@ def execute(servers: Servers, statement: str) -> list[Any]:
 def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench) -> None:
     found = opened.run(WRITE)
     assert found["transactions"] > 0
-    assert found["tps"] == pytest.approx(found["transactions"] / WRITE.seconds, rel=0.2)
+    assert found["transactions"] / found["seconds"] <= found["tps"] <= 1.2 * found["transactions"] / WRITE.seconds
     assert 0 < found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"]
     assert found["disk_iops"] is None or found["disk_iops"] >= 0
     opened.check_accounts()
