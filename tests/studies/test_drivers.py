@@ -69,7 +69,8 @@ def target(servers: Servers) -> Iterator[Target]:
 
 def ended(driver: Contender, shape: Shape, target: Target, settings: Settings, connections: int = 2) -> dict[str, Any]:
     """Return how a pass of a driver ended, as the columns of its row."""
-    return columns_of(attempt(partial(drivers.measured, (driver, shape, connections), target, settings)))
+    task, time = (driver, shape, connections), {"seconds": 0.05, "warmup_seconds": 0}
+    return columns_of(attempt(partial(drivers.measured, task, target, settings, time)))
 
 
 # One of each loop; what is not Python is built first.

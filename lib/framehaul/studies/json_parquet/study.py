@@ -39,8 +39,7 @@ PUBLISHED = {
 }  # fmt: skip
 """Published speeds over ClickHouse's, with Snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 
-They are of 11M lines on a laptop of 2020. The speed of json2parquet follows from its published seconds; on a virtual
-machine with 16 cores it took four times as long.
+They are of 11M lines on a laptop of 2020; on a virtual machine with 16 cores json2parquet took four times as long.
 """
 
 
@@ -57,8 +56,7 @@ def json2parquet(settings: Settings) -> list[str]:
 
 def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     """Return the path of json2parquet; if it is missing, build it if `patient`, else raise UnavailableError."""
-    target = settings.tools_dir
-    program = target / "bin" / "json2parquet"
+    target, program = settings.tools_dir, settings.tools_dir / "bin" / "json2parquet"
     if version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]:
         return program
     if not patient:

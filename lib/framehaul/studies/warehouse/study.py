@@ -243,8 +243,7 @@ def moved(
 ) -> dict[str, Any]:
     """Make the files in a new directory, load them into an empty table, and return the figures of the pass.
 
-    Raises UnavailableError without the warehouse or the route, and WrongResultError if not all rows that were `sent`
-    arrived unchanged.
+    Raises UnavailableError without the warehouse or the route, and WrongResultError if other rows than `sent` arrived.
     """
     route, warehouse = task
     home.mkdir()
