@@ -86,6 +86,7 @@ def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench)
     assert found["transactions"] > 0
     assert found["transactions"] / found["seconds"] <= found["tps"] <= 1.2 * found["transactions"] / WRITE.seconds
     assert 0 < found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"]
+    assert found["latency_p50_ms"] < 3 * found["latency_average_ms"]
     assert found["disk_iops"] is None or found["disk_iops"] >= 0
     opened.check_accounts()
 

@@ -126,7 +126,8 @@ class Bench:
         transactions = int(found["transactions"])
         if rows != (expected := 0 if test.select_only else transactions):
             raise WrongResultError(f"pgbench did {expected:,} transactions, and pgbench_history has {rows:,}")
-        latencies = {f"latency_p{at}_ms": latency_us.to_series().quantile(at / 100, "linear") for at in (50, 95, 99)}
+        latency_ms = latency_us.to_series() / 1e3
+        latencies = {f"latency_p{at}_ms": latency_ms.quantile(at / 100, "linear") for at in (50, 95, 99)}
         figures = {"tps": float(found["tps"]), "latency_average_ms": float(found["latency"]), "disk_iops": iops}
         return {"transactions": transactions, "seconds": seconds} | figures | latencies
 
