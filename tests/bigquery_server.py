@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import datetime as dt
 import gzip
 import io
 import json
@@ -17,14 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 PAGE_ROWS = 10
 """Rows in one answer of tabledata.list: few, so that a table takes several."""
-PARSERS: dict[str, tuple[pa.DataType, Callable[[str], object]]] = {
-    "INTEGER": (pa.int32(), int),
-    "DATE": (pa.date32(), dt.date.fromisoformat),
-    "STRING": (pa.string(), str),
-}
+TYPES = {"INTEGER": pa.int32(), "DATE": pa.date32(), "STRING": pa.string()}
 
 type Json = dict[str, Any]
 
@@ -60,22 +55,22 @@ class BigQueryServer:
                 server.shutdown()
                 thread.join()
 
-    def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Json | None:
+    def answer(self, method: str, path: str, query: dict[str, str], sent_range: str, body: bytes) -> Json | None:
         """The answer to a request, or None for one without content; raises RefusedError."""
-        base = f"/bigquery/v2/projects/{re.escape(self.project)}"
-        tables = rf"{base}/datasets/{re.escape(self.dataset)}/tables"
-        known: list[tuple[str, str, Callable[..., Json | None]]] = [
-            ("GET", rf"{base}/datasets/([^/]+)", self._dataset),
-            ("POST", tables, lambda: self._create(json.loads(body))),
-            ("GET", rf"{tables}/([^/]+)", lambda name: self._table(name)[0]),
-            ("DELETE", rf"{tables}/([^/]+)", self._delete),
-            ("GET", rf"{tables}/([^/]+)/data", lambda name: self._data(name, query)),
-            ("POST", rf"/upload{base}/jobs", lambda: self._begin(json.loads(body))),
-            ("PUT", rf"/upload{base}/jobs", lambda: self._receive(query, headers, body)),
-            ("GET", rf"{base}/jobs/([^/]+)", lambda name: self.jobs[name]),
-        ]
-        for verb, pattern, function in known:
-            if verb == method and (matched := re.fullmatch(pattern, path)):
+        base = f"/bigquery/v2/projects/{self.project}"
+        tables = f"{base}/datasets/{self.dataset}/tables"
+        known: dict[str, Callable[..., Json | None]] = {
+            f"GET {base}/datasets/([^/]+)": self._dataset,
+            f"POST {tables}": lambda: self._create(json.loads(body)),
+            f"GET {tables}/([^/]+)": lambda name: self._table(name)[0],
+            f"DELETE {tables}/([^/]+)": lambda name: self.tables.pop(name) and None,
+            f"GET {tables}/([^/]+)/data": lambda name: self._data(name, int(query.get("pageToken", 0))),
+            f"POST /upload{base}/jobs": lambda: self._begin(json.loads(body)),
+            f"PUT /upload{base}/jobs": lambda: self._receive(self.jobs[query["upload_id"]], sent_range, body),
+            f"GET {base}/jobs/([^/]+)": lambda name: self.jobs[name],
+        }
+        for pattern, function in known.items():
+            if matched := re.fullmatch(pattern, f"{method} {path}"):
                 return function(*matched.groups())
         self.unexpected.append(f"{method} {path}")
         raise RefusedError(501, f"{method} {path} is not spoken here")
@@ -85,8 +80,8 @@ class BigQueryServer:
         return {"datasetReference": {"projectId": self.project, "datasetId": name}}
 
     def _create(self, resource: Json) -> Json:
-        types = {one["name"]: PARSERS[one["type"]][0] for one in resource["schema"]["fields"]}
-        self.tables[resource["tableReference"]["tableId"]] = resource, pa.schema(types.items()).empty_table()
+        schema = pa.schema([(one["name"], TYPES[one["type"]]) for one in resource["schema"]["fields"]])
+        self.tables[resource["tableReference"]["tableId"]] = resource, schema.empty_table()
         self.made.append(resource)
         return resource
 
@@ -94,12 +89,8 @@ class BigQueryServer:
         _require(name in self.tables, f"Not found: Table {name}", 404)
         return self.tables[name]
 
-    def _delete(self, name: str) -> None:
-        self._table(name)
-        del self.tables[name]
-
-    def _data(self, name: str, query: dict[str, str]) -> Json:
-        rows, start = self._table(name)[1], int(query.get("pageToken", 0))
+    def _data(self, name: str, start: int) -> Json:
+        rows = self._table(name)[1]
         page = rows.slice(start, PAGE_ROWS).to_pylist()
         shown = [{"f": [{"v": None if value is None else str(value)} for value in row.values()]} for row in page]
         following = {"pageToken": str(start + PAGE_ROWS)} if start + PAGE_ROWS < rows.num_rows else {}
@@ -113,27 +104,32 @@ class BigQueryServer:
         path = f"/upload/bigquery/v2/projects/{self.project}/jobs?uploadType=resumable&upload_id={name}"
         return {"location": self.url + path}
 
-    def _receive(self, query: dict[str, str], headers: Any, body: bytes) -> Json:
-        job, size = self.jobs[query["upload_id"]], len(body)
-        _require(headers["Content-Range"] == f"bytes 0-{size - 1}/{size}", f"not whole: {headers['Content-Range']}")
+    def _receive(self, job: Json, sent_range: str, body: bytes) -> Json:
+        _require(sent_range == f"bytes 0-{len(body) - 1}/{len(body)}", f"not whole: {sent_range}")
         _require("status" not in job, "these bytes are there")
-        job["status"] = {"state": "DONE"} | self._finished(job["configuration"]["load"], body)
-        return job | {"status": {"state": "RUNNING"}}
-
-    def _finished(self, load: Json, content: bytes) -> Json:
+        job["status"] = {"state": "DONE"}
         try:
-            _require(self.job_error is None, self.job_error or "")
-            _require(load["createDisposition"] == "CREATE_NEVER", "createDisposition")
-            _require(load["writeDisposition"] == "WRITE_APPEND", "writeDisposition")
-            name = load["destinationTable"]["tableId"]
-            resource, rows = self._table(name)
-            _require(_names(load["schema"]) == _names(resource["schema"]), "another schema than the table's")
-            read = {"CSV": _csv_rows, "PARQUET": _parquet_rows}[load["sourceFormat"]]
-            self.tables[name] = resource, pa.concat_tables([rows, read(content, load, rows.schema)])
+            self._load(job["configuration"]["load"], body)
         except Exception as error:  # noqa: BLE001  whatever is wrong with a file is the job's error
             found = {"reason": "invalid", "message": f"{error}"}
-            return {"errorResult": found, "errors": [found]}
-        return {}
+            job["status"] |= {"errorResult": found, "errors": [found]}
+        return job | {"status": {"state": "RUNNING"}}
+
+    def _load(self, load: Json, content: bytes) -> None:
+        _require(self.job_error is None, self.job_error or "")
+        _require(
+            (load["createDisposition"], load["writeDisposition"]) == ("CREATE_NEVER", "WRITE_APPEND"), "disposition"
+        )
+        name = load["destinationTable"]["tableId"]
+        resource, rows = self._table(name)
+        fields = [[(one["name"], one["type"]) for one in of["schema"]["fields"]] for of in (load, resource)]
+        _require(fields[0] == fields[1], "another schema than the table's")
+        if load["sourceFormat"] == "CSV":
+            _require((load.get("nullMarker"), load.get("skipLeadingRows")) == ("", None), "NULL or a header")
+            more = read_csv(content, rows.schema, quoted_newlines=load.get("allowQuotedNewlines", False))
+        else:
+            more = pq.read_table(io.BytesIO(content), columns=rows.column_names).cast(rows.schema)
+        self.tables[name] = resource, pa.concat_tables([rows, more])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -142,13 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
     bigquery: BigQueryServer
 
     def _answered(self) -> None:
-        url = urlsplit(self.path)
+        url, headers = urlsplit(self.path), self.headers
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.rfile.read(int(headers.get("Content-Length", 0)))
         with self.bigquery.lock:
-            self.bigquery.authorizations.add(self.headers["Authorization"])
+            self.bigquery.authorizations.add(headers["Authorization"])
             try:
-                answer = self.bigquery.answer(self.command, url.path, query, self.headers, body)
+                answer = self.bigquery.answer(self.command, url.path, query, headers["Content-Range"] or "", body)
                 status = 204 if answer is None else 200
             except RefusedError as error:
                 status, message = error.args
@@ -156,8 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             sent = b"" if answer is None else json.dumps(answer).encode()
         self.send_response(status)
         if answer is not None:
-            if "location" in answer:  # of an upload
-                self.send_header("Location", answer["location"])
+            self.send_header("Location", answer.get("location", ""))  # of an upload
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
@@ -174,25 +169,12 @@ def _require(right: bool, message: str, status: int = 400) -> None:
         raise RefusedError(status, message)
 
 
-def _names(schema: Json) -> list[tuple[str, str]]:
-    return [(one["name"], one["type"]) for one in schema["fields"]]
-
-
-def _csv_rows(content: bytes, load: Json, schema: pa.Schema) -> pa.Table:
-    """As BigQuery reads CSV by default: no header, NULL where nothing is between two commas, not even quotes."""
-    _require(load.get("nullMarker", "") == "", "a null marker")
-    _require(int(load.get("skipLeadingRows", 0)) == 0, "rows are skipped")
-    kinds = [PARSERS[kind][1] for _, kind in _names(load["schema"])]
-    text = io.StringIO(gzip.decompress(content).decode(), newline="")
-    rows: list[list[object]] = []
-    for row in csv.reader(text, quoting=csv.QUOTE_NOTNULL, strict=True):
-        _require(len(row) == len(kinds), f"row {len(rows) + 1} has {len(row)} columns instead of {len(kinds)}")
-        quoted_newline = any(value and "\n" in value for value in row)
-        _require(bool(load.get("allowQuotedNewlines")) or not quoted_newline, "a newline in quotes")
-        rows.append([None if value is None else kind(value) for kind, value in zip(kinds, row, strict=True)])
-    columns = zip(*rows, strict=True) if rows else [[] for _ in kinds]
-    return pa.Table.from_arrays([pa.array(v, one.type) for v, one in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _parquet_rows(content: bytes, load: Json, schema: pa.Schema) -> pa.Table:
-    return pq.read_table(io.BytesIO(content), columns=schema.names).cast(schema)
+def read_csv(content: bytes, schema: pa.Schema, *, quoted_newlines: bool = True) -> pa.Table:
+    """Read CSV as BigQuery does by default: no header, NULL where nothing is between commas, not even quotes."""
+    if not (text := gzip.decompress(content)):
+        return schema.empty_table()
+    options = csv.ConvertOptions(
+        column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    parsing = csv.ParseOptions(newlines_in_values=quoted_newlines)
+    return csv.read_csv(pa.py_buffer(text), csv.ReadOptions(column_names=schema.names), parsing, options)

@@ -38,20 +38,6 @@ def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers
     assert sizes["zstd 9"] < sizes["zstd 1"] < sizes["none"]
 
 
-def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
-    path = tmp_path / "file.parquet"
-    pq.write_table(CONTENT, path, row_group_size=1000)
-    metadata = pq.read_metadata(path)
-    found = parquet.chunks_of(path)
-    assert len(found) == 3 * len(CONTENT.schema)
-    for group in range(metadata.num_row_groups):
-        mine = found.filter(row_group=group)
-        assert mine["uncompressed_bytes"].sum() == metadata.row_group(group).total_byte_size
-        assert set(mine["rows"]) == {metadata.row_group(group).num_rows}
-    overhead = path.stat().st_size - found["compressed_bytes"].sum() - metadata.serialized_size
-    assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
-
-
 # What counts as wrong
 
 

@@ -4,54 +4,45 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg
 import pytest
 
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, SettingsError, UnavailableError, WrongResultError
 from framehaul.servers import Servers
+from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import bench, disks, services, workloads
+from framehaul.studies.pgbench import services, workloads
 from framehaul.studies.pgbench import study as pgbench
-from framehaul.studies.pgbench.bench import Bench
-from framehaul.studies.pgbench.services import Service
+from framehaul.studies.pgbench.study import Bench
 
 READ = workloads.Test("cpu", "", 1, 2, 2, 1, True)
 WRITE = workloads.Test("io_write", "", 1, 2, 2, 1, False)
-GIB = 2**30
 
 
 def test_published_tests_are_asked_as_they_were_published() -> None:
-    cpu, io_read, io_write = workloads.PUBLISHED
-    assert " ".join(cpu.initialisation()) == "-i -s 136"
-    assert " ".join(cpu.warm_up()) == "-c 1 -T 60 -S -M prepared"
-    assert " ".join(io_read.initialisation()) == "-i -s 34247"
-    logged = {"-M", "prepared", "-P", "30", "-l", "--log-prefix=transactions", "--sampling-rate=0.01"}
-    assert {*cpu.options()} == {"-c", "32", "-j", "16", "-T", "300", "-S"} | logged
-    assert {*io_write.options()} == {"-c", "256", "-j", "16", "-T", "600"} | logged
-    assert {*io_read.options()} == {*io_write.options(), "-S"}
-    assert workloads.commands("published").count("\npgbench -") == 7
+    logged = "-M prepared -P 30 -l --log-prefix=transactions --sampling-rate=0.01"
+    assert [line for line in workloads.commands("published").splitlines() if line[0] != "#"] == [
+        "pgbench -i -s 136", "pgbench -c 1 -T 60 -S -M prepared", f"pgbench -c 32 -j 16 -T 300 -S {logged}",
+        "pgbench -i -s 34247", f"pgbench -c 256 -j 16 -T 600 -S {logged}",
+        "pgbench -i -s 34247", f"pgbench -c 256 -j 16 -T 600 {logged}",
+    ]  # fmt: skip
 
 
-def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given = Settings(state_dir=tmp_path, pgbench_services=f"mine={servers.postgres.dsn()}")
-    monkeypatch.setattr(services, "_embedded", lambda _, one, __: nullcontext(Service(one.name, one.label, None)))
-    for wanted, kept in (("limited_iops default", 2), ("", 5)):
-        with services.opened(given, [READ], wanted) as offered:
-            names = [one.name for one in offered]
-        assert len(names) == kept + 1
-        assert {"default", "limited_iops", "mine"} <= {*names}
+def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(servers: Servers) -> None:
+    given = Settings(servers="external", pgbench_services=f"mine={servers.postgres.dsn()}")
+    for wanted, shared, kept in (
+        ("limited_iops default", None, ["default", "limited_iops"]),
+        ("", None, ["default", "tuned", "async_commit", "small_buffers", "limited_iops"]),
+        ("default", servers.postgres, ["external"]),
+    ):
+        assert [one.name for one in services.chosen(given, [READ], wanted, shared)] == [*kept, "mine"]
 
 
 @pytest.mark.parametrize(
@@ -64,53 +55,40 @@ def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
         ("", "services: there is no example 'rds'; known: default, tuned"),
     ],
 )
-def test_malformed_settings_are_named_without_a_secret(given: str, said: str, tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path, pgbench_services=given)
-    wanted = "" if given else "default rds"
-    with pytest.raises((SettingsError, ValueError)) as caught, services.opened(settings, [READ], wanted):
-        pass
+def test_malformed_settings_are_named_without_a_secret(given: str, said: str) -> None:
+    with pytest.raises((SettingsError, ServerError, ValueError)) as caught:
+        services.chosen(Settings(pgbench_services=given), [READ], "" if given else "default rds", None)
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
-def service(servers: Servers) -> Service:
-    disk = disks.disk_of(Path(psutil.Process(servers.postgres.process_id).cwd()))
-    return Service("shared", "the server of all tests", servers.postgres, disk=disk)
-
-
-@pytest.fixture
-def made(service: Service, settings: Settings) -> Iterator[Bench]:
-    yield (made := Bench(service, settings, threading.Event()))
-    made.clean()
-    assert left_on(service) == []
+def made(servers: Servers, settings: Settings) -> Iterator[Bench]:
+    yield (made := Bench(servers.postgres, 1, settings, threading.Event()))
+    made.drop()
+    assert execute(servers, LEFT) == []
 
 
 @pytest.fixture
 def opened(made: Bench) -> Bench:
-    made.create([READ])
-    return made
+    return made.create()
 
 
-def left_on(service: Service) -> list[Any]:
-    return execute(service, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'framehaul%'")
+LEFT = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'framehaul%'"
 
 
-def execute(service: Service, statement: str) -> list[Any]:
-    assert service.server is not None
-    with psycopg.connect(service.server.dsn(), autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
+def execute(servers: Servers, statement: str) -> list[Any]:
+    return PostgresTables(servers.postgres).run(statement)
 
 
 def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench) -> None:
     found = opened.run(WRITE)
     assert found["transactions"] > 0
-    assert found["tps"] == pytest.approx(found["transactions"] / WRITE.seconds, rel=0.2)
+    assert found["transactions"] / found["seconds"] <= found["tps"] <= 1.2 * found["transactions"] / WRITE.seconds
     assert 0 < found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"]
+    assert found["latency_p50_ms"] < 3 * found["latency_average_ms"]
     assert found["disk_iops"] is None or found["disk_iops"] >= 0
-    opened.check_accounts(1)
+    opened.check_accounts()
 
 
 LOSING = (
@@ -130,25 +108,22 @@ LOSING = (
     ],
 )
 def test_a_wrong_balance_or_a_lost_transaction_or_a_break_is_no_result(
-    opened: Bench, service: Service, harm: str, said: str
+    opened: Bench, servers: Servers, harm: str, said: str
 ) -> None:
-    execute(service, f"SET search_path = {bench.SCHEMA.format(scale=1)}; {harm}")
+    execute(servers, f"SET search_path = {opened.schema}; {harm}")
     with pytest.raises(WrongResultError, match=said):
-        opened.check_accounts(1) if "accounts" in harm else opened.run(WRITE)
+        opened.check_accounts() if "accounts" in harm else opened.run(WRITE)
 
 
 def test_a_schema_is_replaced_when_a_killed_run_left_it_and_stays_when_it_is_not_ours(
-    made: Bench, service: Service
+    made: Bench, servers: Servers
 ) -> None:
-    schema = bench.SCHEMA.format(scale=1)
-    execute(service, f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.pgbench_history (half int)")
-    with pytest.raises(ServerError, match=f"{schema} exists and is not framehaul's"):
-        made.initialise(READ)
-    made.clean()
-    assert left_on(service) == [(schema,)]
-    execute(service, f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
-    made.initialise(READ)
-    made.check_accounts(1)
+    execute(servers, f"CREATE SCHEMA {made.schema}; CREATE TABLE {made.schema}.pgbench_history (half int)")
+    for refused in (made.create, made.drop):
+        with pytest.raises(ServerError, match=f"{made.schema} exists and is not framehaul's"):
+            refused()
+    execute(servers, f"COMMENT ON SCHEMA {made.schema} IS '{COMMENT}'")
+    made.create().check_accounts()
 
 
 def test_an_interrupt_ends_pgbench(opened: Bench) -> None:
@@ -159,41 +134,33 @@ def test_an_interrupt_ends_pgbench(opened: Bench) -> None:
 
 
 def test_a_service_that_ignores_the_search_path_is_refused(
-    made: Bench, service: Service, monkeypatch: pytest.MonkeyPatch
+    made: Bench, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler that drops what it does not know."""
-    whole = made._conninfo
-    monkeypatch.setattr(made, "_conninfo", lambda scale: re.sub(r"options='.*'", "", whole(scale)))
+    whole = made._conninfo()
+    monkeypatch.setattr(made, "_conninfo", lambda: re.sub(r"options='.*'", "", whole))
     with pytest.raises(WrongResultError, match="does not keep search_path"):
-        made.initialise(READ)
-    assert execute(service, "SELECT relname FROM pg_class WHERE relname LIKE 'pgbench%'") == []
+        made.create()
+    assert execute(servers, "SELECT relname FROM pg_class WHERE relname LIKE 'pgbench%'") == []
 
 
-def test_a_data_set_that_the_disk_cannot_hold_is_not_begun(
-    service: Service, settings: Settings, tmp_path: Path
-) -> None:
-    made, large = Bench(replace(service, data=tmp_path), settings, threading.Event()), replace(READ, scale=10**9)
-    made.create([large])
+def test_a_data_set_that_the_disk_cannot_hold_is_not_begun(servers: Servers, settings: Settings) -> None:
     with pytest.raises(UnavailableError, match=r"scale 1,000,000,000 takes .* GB of disk"):
-        made.run(large)
+        Bench(servers.postgres, 10**9, settings, threading.Event()).create()
 
 
 def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
+    monkeypatch.setattr(services, "CGROUPS", tmp_path)
+    (tmp_path / "dev").write_text("254:0\n")
+    for disk, missing in ((tmp_path, "takes Linux with cgroups"), (None, "takes data on a disk")):
+        with pytest.raises(UnavailableError, match=missing), services.limited(1, disk, 5):
+            pass
     (tmp_path / "cgroup.controllers").write_text("cpu io memory")
-    with disks.limited(os.getpid(), disks.Disk("vda", "254:0"), 16_000):
+    with services.limited(os.getpid(), tmp_path, 16_000):
         assert [path.read_text() for path in tmp_path.glob("*/io.max")] == ["254:0 riops=16000 wiops=16000"]
         assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
-
-
-def test_without_cgroups_a_limit_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
-    with pytest.raises(UnavailableError, match="takes Linux with cgroups"), disks.limited(1, disks.Disk("a", "1:1"), 5):
-        pass
-    with pytest.raises(UnavailableError, match="takes data on a disk"), disks.limited(1, None, 5):
-        pass
 
 
 @pytest.mark.slow
@@ -217,36 +184,20 @@ def test_a_study_of_one_service_of_each_kind(
     assert set(limited["status"]) <= {"ok", "skipped"}, limited["reason"].to_list()
     for row in limited.filter(test="io_write", status="ok").to_dicts():
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
-        assert row["disk_iops"] < 6 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
+        assert row["disk_iops"] < 6 * services.IOPS_PER_CORE * (os.cpu_count() or 1)
     for name in ("environment.json", "pgbench.csv"):
         text = (tmp_path / "results" / name).read_text()
         assert "hidden" not in text
         assert servers.postgres.password not in text
-    assert left_on(Service("", "", servers.postgres)) == []
+    assert execute(servers, LEFT) == []
     assert not list((open_dir / "pgbench").iterdir())
+    assert not [*services.CGROUPS.glob(f"**/framehaul-{os.getpid()}-*")]
 
 
-def test_the_limit_is_in_force_and_is_lifted(service: Service) -> None:
-    """Where this machine allows a limit: a process is in a group, which is removed once it has ended."""
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            with disks.limited(process.pid, service.disk, 1_000):
-                cgroup = Path(f"/proc/{process.pid}/cgroup").read_text()
-                process.kill()
-                process.wait()
-        except UnavailableError as error:
-            process.kill()
-            pytest.skip(str(error))
-    assert "framehaul-" in cgroup
-    assert not [*disks.CGROUPS.glob(f"framehaul-{os.getpid()}-*"), *disks.CGROUPS.glob(f"*/framehaul-{os.getpid()}-*")]
-
-
-@pytest.mark.parametrize(("memory_gib", "cores"), [(1, 1), (8, 4), (24, 2), (512, 128)])
+@pytest.mark.parametrize(("memory_gib", "cores"), [(1, 1), (24, 2), (512, 128)])
 def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> None:
-    cpu, io_read, io_write = workloads.scaled(memory_gib * GIB, cores)
-    assert io_read.scale == io_write.scale >= workloads.LEAST_SCALE
-    if io_read.scale > workloads.LEAST_SCALE:
-        assert io_read.data_bytes == pytest.approx(memory_gib * GIB / 128, rel=0.1)
-    assert cpu.scale == io_read.scale // 12
-    assert cpu.clients == io_read.clients == min(16 * cores, 256)
-    assert all(test.seconds == 1 for test in (cpu, io_read, io_write))
+    cpu, *io = workloads.scaled(memory_gib * 2**30, cores)
+    expected = max(memory_gib * 2**30 / 128 / workloads.BYTES_PER_SCALE, workloads.LEAST_SCALE)
+    assert [test.scale for test in io] == [pytest.approx(expected, rel=0.1)] * 2
+    assert cpu.scale == io[0].scale // 12
+    assert {(test.clients, test.seconds) for test in (cpu, *io)} == {(min(16 * cores, 256), 1)}

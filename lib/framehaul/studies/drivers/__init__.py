@@ -1,4 +1,1 @@
-"""Measure drivers that fetch rows: PostgreSQL by the shape of a query, ClickHouse by the types of a table.
-
-Nothing is imported here, because the processes that are measured import this package.
-"""
+"""Measure drivers that fetch rows. Processes that are measured import this package, so it imports nothing."""

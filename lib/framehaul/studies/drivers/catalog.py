@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ PATIENCE_SECONDS = 120
 NOT_OFFERED = 3
 """The exit status of a program whose driver cannot run here."""
 BUILT_HERE = "# Made by framehaul: make tools"
+TOOLS = {"go": "Go (https://go.dev/dl/)", "npm": "Node.js (https://nodejs.org)", "cargo": "Rust (https://rustup.rs)"}
+"""The programs that build, and where their packages are."""
 
 type Command = Callable[[Settings], list[str]]
 
@@ -44,22 +46,13 @@ def output_of(command: list[str], seconds: float, **options: Any) -> str:
     return done.stdout
 
 
-def answer_of(command: list[str], request: Mapping[str, Any], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
-    """Run a program with a request on standard input and return the JSON object that it prints, like `output_of`."""
-    answer: dict[str, Any] = json.loads(output_of(command, seconds, cwd=PROJECT, input=json.dumps(request)))
-    return answer
-
-
 def go_program(settings: Settings, *, make: bool = False) -> Path:
     """Return the program of Go's drivers; raises UnavailableError if it is not built, unless `make` builds it."""
-    find_tool("go", "Go: install it (https://go.dev/dl/)")
     return _built("Go", settings, ["go", "build", "-o", "drivers", "."], make=make) / "drivers"
 
 
 def node_program(settings: Settings, *, make: bool = False) -> Path:
     """Return the program of Node's drivers, which is a copy next to its packages, like `go_program`."""
-    for tool in ("node", "npm"):
-        find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
     # npm 11 hangs where it cannot create its cache, by default in the home directory.
     return _built("Node", settings, ["npm", "ci", "--no-progress", "--cache=.npm"], make=make) / "main.js"
 
@@ -71,7 +64,8 @@ def _built(language: str, settings: Settings, command: list[str], *, make: bool)
     mark, wanted = target / ".framehaul", hashlib.sha256(texts).hexdigest()
     if not mark.exists() or mark.read_text() != wanted:
         if not make:
-            raise UnavailableError(f"{language}'s drivers are not built. make tools builds them, in about a minute")
+            remedy = f"make tools builds them, in about a minute, with {TOOLS[command[0]]}"
+            raise UnavailableError(f"{language}'s drivers are not built. {remedy}")
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(sources, target)
         build(command, target, f"{language}'s drivers were not built")
@@ -84,32 +78,30 @@ def adbc_clickhouse(settings: Settings) -> Path:
 
     An installed driver (`dbc install clickhouse`) is not replaced. Raises UnavailableError.
     """
-    sources, target = SOURCES / "adbc_clickhouse", settings.tools_dir / "adbc_clickhouse"
+    target = settings.tools_dir / "adbc_clickhouse"
     library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
     # https://arrow.apache.org/adbc/current/format/driver_manifests.html
     manifest = Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml"
-    text = f"{BUILT_HERE}\nmanifest_version = 1\n[Driver]\nshared = {json.dumps(str(library))}\n"
     if manifest.exists() and BUILT_HERE not in manifest.read_text():
         return manifest
-    find_tool("cargo", "Rust: install it (https://rustup.rs)")
     command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target)]
-    build(command, sources, "ClickHouse's ADBC driver was not built")
+    build(command, SOURCES / "adbc_clickhouse", "ClickHouse's ADBC driver was not built")
     manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_text(text)
+    manifest.write_text(f"{BUILT_HERE}\nmanifest_version = 1\n[Driver]\nshared = {json.dumps(str(library))}\n")
     return manifest
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Go, Node and their drivers, as far as they are installed."""
-    toolchains = {}
-    if shutil.which("go"):
-        required = re.findall(r"^\t(\S+ v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
-        toolchains["Go"] = f"{version_output('go', 'env', 'GOVERSION').removeprefix('go')} ({', '.join(required)})"
-    if shutil.which("node"):
-        package = json.loads((SOURCES / "node" / "package.json").read_text())
-        packages = map(" ".join, (package["dependencies"] | package["optionalDependencies"]).items())
-        toolchains["Node"] = f"{version_output('node', '--version')} ({', '.join(packages)})"
-    return toolchains
+    go = "go env GOVERSION", "go/go.mod", r"^\t(\S+) (v\S+)$"
+    node = "node --version", "node/package.json", r'"(pg[\w-]*)": "(.+)"'
+    found = {}
+    for language, (command, file, pattern) in {"Go": go, "Node": node}.items():
+        if shutil.which(command.split()[0]):
+            packages = re.findall(pattern, (SOURCES / file).read_text(), re.MULTILINE)
+            version = version_output(*command.split()).removeprefix("go")
+            found[language] = f"{version} ({', '.join(map(' '.join, packages))})"
+    return found
 
 
 def version_output(*command: str) -> str:
@@ -120,13 +112,9 @@ def version_output(*command: str) -> str:
         return "unknown"
 
 
-def find_tool(name: str, what: str) -> None:
-    """Raise UnavailableError if a program is not on PATH; `what` names the package and its address."""
-    if shutil.which(name) is None:
-        raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
-
-
 def build(command: list[str], directory: Path, failed: str) -> None:
-    """Run a build with its output on standard error; raises UnavailableError with the text `failed` if it fails."""
+    """Run a build with its output on standard error; raises UnavailableError without its tool, or if it fails."""
+    if shutil.which(command[0]) is None:
+        raise UnavailableError(f"there is no {command[0]} on PATH. Install {TOOLS[command[0]]}, and run again")
     if subprocess.run(command, cwd=directory, stdout=sys.stderr, check=False).returncode:
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: see above")

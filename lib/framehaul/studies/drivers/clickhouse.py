@@ -8,68 +8,52 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.shapes import Driver, Row, Shape
-from framehaul.techniques.clients import (
-    open_asynch,
-    open_clickhouse_connect,
-    open_clickhouse_connect_rust,
-    open_clickhouse_driver,
-    open_httpx,
-)
-
-if TYPE_CHECKING:
-    import aiochclient
-    import aiochlite
-    import httpx
-    from clickhouse_connect.driver.asyncclient import AsyncClient
-    from clickhouse_connect.driver.client import Client
+from framehaul.techniques import clients
 
 
-def connect_fetch(client: Client, shape: Shape) -> list[Row]:
+def connect_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, client.query(shape.sql).result_rows)]
 
 
-@asynccontextmanager
-async def _connect_async(server: ClickHouseServer, codec: str = "python") -> AsyncIterator[AsyncClient]:
+def _connect_async(server: ClickHouseServer, codec: str = "python") -> Any:
     import clickhouse_connect
 
     login: Any = {"username": server.user, "password": server.password, "database": server.database}
     login |= {"host": server.host, "port": server.http_port, "secure": server.secure}
     options: Any = {"native_codec": codec, "compress": False, "send_receive_timeout": TIMEOUT_SECONDS}
-    async with await clickhouse_connect.get_async_client(**login, **options) as client:
-        yield client
+    return clickhouse_connect.get_async_client(**login, **options)
 
 
-async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
+async def connect_async_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT Native and turn its columns into rows."""
     return [*map(tuple, (await client.query(shape.sql)).result_rows)]
 
 
-def _aiochlite(server: ClickHouseServer) -> aiochlite.AsyncChClient:
+def _aiochlite(server: ClickHouseServer) -> Any:
     import aiochlite
 
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
 
 
-async def aiochlite_rows(client: aiochlite.AsyncChClient, shape: Shape) -> list[aiochlite.Row]:
+async def aiochlite_rows(client: Any, shape: Shape) -> Any:
     """Fetch FORMAT RowBinary, decoded into rows with names."""
     return await client.fetch(shape.sql)
 
 
-async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> list[Row]:
+async def aiochlite_tuples(client: Any, shape: Shape) -> Any:
     """Fetch FORMAT RowBinary, decoded into tuples."""
     return await client.fetch_rows(shape.sql)
 
 
-def _aiochclient(server: ClickHouseServer) -> aiochclient.ChClient:
+def _aiochclient(server: ClickHouseServer) -> Any:
     import aiochclient
     import aiohttp
 
@@ -77,7 +61,7 @@ def _aiochclient(server: ClickHouseServer) -> aiochclient.ChClient:
     return aiochclient.ChClient(session, server.url, server.user, server.password, server.database)
 
 
-async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[Row]:
+async def aiochclient_fetch(client: Any, shape: Shape) -> list[Row]:
     """Fetch FORMAT TSV; a record decodes its values on access, so all of them are accessed."""
     return [record[:] for record in await client.fetch(shape.sql)]
 
@@ -94,13 +78,11 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
 """Conversions of text to the types that JSON lacks."""
 
 
-JSON_SETTINGS = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
-
-
-async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]:
+async def httpx_json(client: Any, shape: Shape) -> list[list[Any]]:
     """Fetch FORMAT JSONCompactEachRow; each line is parsed, and times and decimals are converted from text."""
-    query, plain = f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes", {"Accept-Encoding": "identity"}
-    response = await client.post("/", content=query, params=JSON_SETTINGS, headers=plain)
+    settings = "output_format_json_quote_decimals = 1, output_format_json_quote_64bit_integers = 0"
+    query = f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes SETTINGS {settings}"
+    response = await client.post("/", content=query, headers={"Accept-Encoding": "identity"})
     response.raise_for_status()
     _, types, *lines = response.text.splitlines()
     rows = [json.loads(line) for line in lines]
@@ -111,17 +93,16 @@ async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[list[Any]]
     return rows
 
 
+_async_rust = partial(_connect_async, codec="rust")
 DRIVERS = {
     "connect_async": Driver("clickhouse-connect async", _connect_async, connect_async_fetch, "asyncio", "published"),
-    "connect_async_rust": Driver(
-        "clickhouse-connect async, Rust codec", partial(_connect_async, codec="rust"), connect_async_fetch, "asyncio"
-    ),
-    "connect": Driver("clickhouse-connect", open_clickhouse_connect, connect_fetch),
-    "connect_rust": Driver("clickhouse-connect, Rust codec", open_clickhouse_connect_rust, connect_fetch),
+    "connect_async_rust": Driver("clickhouse-connect async, Rust codec", _async_rust, connect_async_fetch, "asyncio"),
+    "connect": Driver("clickhouse-connect", clients.open_clickhouse_connect, connect_fetch),
+    "connect_rust": Driver("clickhouse-connect, Rust codec", clients.open_clickhouse_connect_rust, connect_fetch),
     "aiochlite_rows": Driver("aiochlite (Row)", _aiochlite, aiochlite_rows, "asyncio", "published"),
     "aiochlite_tuples": Driver("aiochlite (tuples)", _aiochlite, aiochlite_tuples, "asyncio", "published"),
     "aiochclient": Driver("aiochclient", _aiochclient, aiochclient_fetch, "asyncio", "published"),
-    "asynch": Driver("asynch", open_asynch, execute, "asyncio"),
-    "clickhouse_driver": Driver("clickhouse-driver", open_clickhouse_driver, execute),
-    "httpx_json": Driver("httpx, JSONCompactEachRow", open_httpx, httpx_json, "asyncio"),
+    "asynch": Driver("asynch", clients.open_asynch, execute, "asyncio"),
+    "clickhouse_driver": Driver("clickhouse-driver", clients.open_clickhouse_driver, execute),
+    "httpx_json": Driver("httpx, JSONCompactEachRow", clients.open_httpx, httpx_json, "asyncio"),
 }

@@ -29,14 +29,18 @@ type Answer = dict[str, Any]
 async def _drive(driver: Driver, server: Server, request: Answer) -> Answer:
     """Run one query for the check, then queries on all connections, one task or thread per connection."""
     shape = Shape(**request["shape"])
-    async with entered(driver.open(server)) as client:
-        fetched = await awaited(driver.fetch(client, shape))
-        rows = fetched if isinstance(fetched, list) else fetched.to_pylist()  # an Arrow table
-        checked = [_json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
-        del fetched, rows
     async with AsyncExitStack() as stack:
-        connections = [entered(driver.open(server)) for _ in range(request["connections"])]
-        clients = [await stack.enter_async_context(connection) for connection in connections]
+
+        async def connected() -> Any:
+            opened = driver.open(server)
+            return await stack.enter_async_context(entered(await opened if asyncio.iscoroutine(opened) else opened))
+
+        fetched = await awaited(driver.fetch(await connected(), shape))
+        rows = fetched if isinstance(fetched, list) else fetched.to_pylist()  # an Arrow table
+        checked = [[*(row.values() if isinstance(row, Mapping) else row)] for row in rows]
+        del fetched, rows
+        await stack.aclose()
+        clients = [await connected() for _ in range(request["connections"])]
         if request["warmup_seconds"]:
             await _run_queries(driver, clients, shape, request["warmup_seconds"])
         figures = await _run_queries(driver, clients, shape, request["seconds"])
@@ -77,21 +81,13 @@ async def _run_queries(driver: Driver, clients: list[Any], shape: Shape, seconds
 
 
 def _json_value(value: Any) -> Any:
-    """Return a value in JSON's types, as ClickHouse writes it; bytes are in hexadecimal, times in UTC."""
-    match value:
-        case bytes() | memoryview() | bytearray():
-            return bytes(value).hex()
-        case Decimal():
-            return f"{value.normalize():f}"
-        case dt.datetime():
-            moment = value.astimezone(dt.UTC) if value.tzinfo else value
-            return f"{moment.replace(tzinfo=None).isoformat()}Z"
-        case Mapping():
-            return {key: _json_value(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_json_value(inner) for inner in value]
-        case _:
-            return value
+    """Return a value that JSON lacks as ClickHouse writes it; bytes are in hexadecimal, times in UTC."""
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    if isinstance(value, dt.datetime):
+        moment = value.astimezone(dt.UTC) if value.tzinfo else value
+        return f"{moment.replace(tzinfo=None).isoformat()}Z"
+    return bytes(value).hex()
 
 
 def answered(driver: Driver, server: Any, request: Answer) -> Answer:
@@ -115,7 +111,7 @@ def main() -> None:
             answer = answered(module.DRIVERS[name], server, request)
     except Exception as error:
         raise SystemExit(" ".join(f"{type(error).__name__}: {error}".split())) from error
-    json.dump(answer, sys.stdout, allow_nan=False)
+    json.dump(answer, sys.stdout, allow_nan=False, default=_json_value)
 
 
 if __name__ == "__main__":

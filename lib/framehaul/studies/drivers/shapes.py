@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from framehaul.data.schema import COMMENT
+
 type Row = tuple[Any, ...]
 
 
@@ -13,9 +15,9 @@ type Row = tuple[Any, ...]
 class Driver:
     """A Python driver, as tables and charts name it, and the functions with which it connects and fetches.
 
-    `open` takes the server and returns a context manager of either kind. `fetch` takes its connection and a shape, and
-    returns fully decoded rows in a list or an Arrow table. It is a coroutine if `loop` is an event loop. With `threads`
-    each connection has a thread. `origin` is `published` if the article has the driver.
+    `open` takes the server and returns a context manager of either kind, or a coroutine that returns one. `fetch` takes
+    its connection and a shape, and returns fully decoded rows in a list or an Arrow table; under an event loop it is a
+    coroutine. With `threads` each connection has a thread. `origin` is `published` if the article has the driver.
     """
 
     label: str
@@ -35,13 +37,11 @@ class Shape:
     arguments: tuple[Any, ...] = ()
 
 
-BLOBS, ARRAYS = "framehaul_blobs", "framehaul_arrays"
 POSTGRES_TABLES = {
-    BLOBS: f"CREATE TABLE {BLOBS} AS SELECT convert_to(repeat('a', 1000), 'UTF8') AS b FROM generate_series(1, 100)",
-    ARRAYS: f"CREATE TABLE {ARRAYS} AS SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) AS a "
-    "FROM generate_series(1, 100)",
+    "framehaul_blobs": "SELECT convert_to(repeat('a', 1000), 'UTF8') AS b FROM generate_series(1, 100)",
+    "framehaul_arrays": "SELECT array(SELECT generate_series(1, 100)) AS a FROM generate_series(1, 100)",
 }
-"""The statements that create the tables of the shapes."""
+"""The queries that fill the tables of the shapes."""
 
 # The queries of https://github.com/MagicStack/pgbench, the benchmark published with asyncpg, and its later versions.
 POSTGRES_SHAPES = (
@@ -52,11 +52,11 @@ POSTGRES_SHAPES = (
         (-1, True),
     ),
     Shape("integers", "1,000 rows of an integer", "SELECT i FROM generate_series(1, $1) AS i", (1000,)),
-    Shape("blobs", "100 rows of 1 KB of bytes", f"SELECT b FROM {BLOBS}"),
-    Shape("arrays", "100 rows of an array of 100 integers", f"SELECT a FROM {ARRAYS}"),
+    Shape("blobs", "100 rows of 1 KB of bytes", "SELECT b FROM framehaul_blobs"),
+    Shape("arrays", "100 rows of an array of 100 integers", "SELECT a FROM framehaul_arrays"),
     Shape("one", "round trip: SELECT 1+1", "SELECT 1+1"),
 )  # fmt: skip
-PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
+PUBLISHED_SHAPES = tuple(shape.name for shape in POSTGRES_SHAPES[:4])
 """The four shapes of the published geometric mean."""
 
 
@@ -73,6 +73,11 @@ class Generated:
     def table(self) -> str:
         """The name of the table on the server."""
         return f"framehaul_{self.name}"
+
+    def ddl(self, rows: int) -> str:
+        """Return the statement that creates the table with a number of rows."""
+        created = f"CREATE TABLE {self.table} ({self.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
+        return f"{created} AS SELECT {self.select} FROM numbers({rows})"
 
     def shape(self, rows: int) -> Shape:
         """Return the query for the first `rows` rows, in order."""
@@ -100,4 +105,3 @@ CLICKHOUSE_TABLES = (
         "arrayMap(x -> if(x % 2, NULL, toUInt64(x + number)), range(3))",
     ),
 )  # fmt: skip
-PUBLISHED_TABLE = CLICKHOUSE_TABLES[0].name

@@ -1,7 +1,4 @@
-"""Measure every driver with every query once per round, in a separate process, after a check of its rows.
-
-The tables of notebooks are made by `with_means` and `judged`.
-"""
+"""Measure every driver with every query once per round, in a separate process, after a check of its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,30 +21,24 @@ from framehaul.bench.statistics import RATIO, never_wrong
 from framehaul.bench.store import Status
 from framehaul.bench.study import Study
 from framehaul.data.equality import Difference, other_shape
-from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import PostgresServer, Server
-from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.settings import Settings
+from framehaul.servers.tables import tables_of
+from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import catalog, clickhouse, postgres, shapes
-from framehaul.studies.drivers.catalog import Command
+from framehaul.studies.drivers.catalog import PATIENCE_SECONDS, Command, output_of
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, Driver, Shape
 from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
-PERCENTILES = (50, 90, 99)
-JSON: dict[str, str | int] = {
-    "output_format_json_quote_64bit_integers": 0,
-    "output_format_json_quote_decimals": 1,
-    "date_time_output_format": "iso",
-}
-"""The settings with which ClickHouse writes values as the program of Python's drivers does."""
+JSON = """FORMAT JSONCompact SETTINGS date_time_output_format = 'iso', output_format_json_quote_decimals = 1,
+    output_format_json_quote_64bit_integers = 0"""
+"""The form in which ClickHouse writes values as the program of Python's drivers does."""
 MEAN = "geometric mean"
 LABELS = {shape.name: shape.label for shape in (*CLICKHOUSE_TABLES, *POSTGRES_SHAPES)}
 AVERAGED = [*shapes.PUBLISHED_SHAPES, *(table.name for table in CLICKHOUSE_TABLES)]
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(NamedTuple):
     """A driver, how it is used, and the command of its program; `origin` is `published` if the article has it."""
 
     name: str
@@ -79,8 +70,6 @@ POSTGRES = [
     _other("Node", "pg_native", "Node pg-native"),
 ]
 CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items()]
-ARRAYS_AS_TEXT = "go_pq_undecoded"
-"""The driver that returns arrays as the text that the server sent."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +103,8 @@ type Task = tuple[Contender, Shape, int]
 """A driver, its query, and the number of connections."""
 type Target = tuple[dict[str, Any], Callable[[Shape], list[list[Any]]]]
 """The part of a request about a server that has the tables, and a function that returns the rows of a query."""
+ONE_QUERY = {"seconds": 0.0, "warmup_seconds": 0.0}
+"""The part of a request about times: each connection sends one query."""
 
 
 @recording.study(POSTGRES_DRIVERS.notebook, Measurement)
@@ -121,7 +112,7 @@ def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, w
     """Measure every PostgreSQL driver with every shape of query and return one row per pass; durations are seconds."""
     check(CONNECTIONS=(connections, 1))
     tasks = [*product(POSTGRES, POSTGRES_SHAPES, [connections])]
-    terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
+    terms = {"connections": connections, "seconds": duration, "warmup_seconds": warmup_duration}
     what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
     _run(POSTGRES_DRIVERS, "postgres", tasks, Rounds(rounds, seed=seed), terms, what)
 
@@ -138,7 +129,7 @@ def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrenc
         (contender, table.shape(max(1, rows // at_once)), at_once)
         for contender in CLICKHOUSE
         for table in CLICKHOUSE_TABLES
-        for at_once in (concurrency if table.name == shapes.PUBLISHED_TABLE else concurrency[:1])
+        for at_once in (concurrency if table is CLICKHOUSE_TABLES[0] else concurrency[:1])
     ]
     terms, schedule = {"rows": rows, "concurrency": concurrency}, Rounds(rounds, warmup, seed)
     _run(CLICKHOUSE_CLIENTS, "clickhouse", tasks, schedule, terms, f"{rows:,} rows, {rounds} passes")
@@ -155,41 +146,36 @@ def _run(study: Study, database: str, tasks: list[Task], rounds: Rounds, terms: 
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
             driver, shape, connections = task
-            labels = driver.name, driver.label, driver.language, driver.origin, shape.name, connections
-            return Measurement(run.run_id, *labels, number, **columns_of(ended))
+            return Measurement(run.run_id, *driver[:-1], shape.name, connections, number, **columns_of(ended))
 
         def measure(task: Task, _: int) -> dict[str, Any]:
-            return measured(task, target, run.settings, terms.get("duration", 0), terms.get("warmup_duration", 0))
+            return measured(task, target, run.settings, {name: terms.get(name, 0) for name in ONE_QUERY})
 
-        def name(task: Task) -> str:
-            return f"{task[0].name}: {task[1].name}"
-
+        name = "{0[0].name}: {0[1].name}".format
         interruptible(lambda stop: run.in_rounds(tasks, rounds, measure, row, name, stop=stop))
 
 
-def measured(
-    task: Task, target: Target, settings: Settings, duration: float = 0, warmup_duration: float = 0
-) -> dict[str, Any]:
-    """Run the program of a driver and return the figures of the pass; by default each connection sends one query.
+def measured(task: Task, target: Target, settings: Settings, time: Mapping[str, float] = ONE_QUERY) -> dict[str, Any]:
+    """Run the program of a driver and return the figures of the pass.
 
     Raises WrongResultError for wrong rows or a failed program, and UnavailableError if the driver cannot run here.
     """
     (driver, shape, connections), (address, expected_of) = task, target
     command, expected = driver.command(settings), expected_of(shape)
-    load = {"connections": connections, "seconds": duration, "warmup_seconds": warmup_duration}
-    request = address | load | {"shape": asdict(shape)}
-    answer = catalog.answer_of(command, request, catalog.PATIENCE_SECONDS + duration + warmup_duration)
-    queries, rows, seconds, checked = (answer[name] for name in ("queries", "rows", "seconds", "checked"))
+    request = json.dumps(address | {"connections": connections, "shape": asdict(shape), **time})
+    answer = json.loads(output_of(command, PATIENCE_SECONDS + sum(time.values()), cwd=PROJECT, input=request))
+    queries, rows, seconds = (answer[name] for name in ("queries", "rows", "seconds"))
     if not queries:
         raise WrongResultError("it ran no query within the time")
-    wrong = difference(checked, expected, arrays_as_text=driver.name == ARRAYS_AS_TEXT)
+    wrong = difference(answer["checked"], expected, arrays_as_text=driver.name == "go_pq_undecoded")
     if rows != queries * len(expected):
         wrong = wrong or f"{rows} rows in {queries} queries of {len(expected)} each"
-    speeds = {"queries_per_s": queries / seconds, "rows_per_s": rows / seconds, "client_cpu_s": answer["cpu_seconds"]}
     times_ms = np.asarray(answer["latencies_ns"], dtype=np.float64) / 1e6
-    latencies = {f"latency_p{at}_ms": float(np.percentile(times_ms, at)) for at in PERCENTILES}
-    latencies |= {"latency_mean_ms": float(times_ms.mean()), "latency_max_ms": float(times_ms.max())}
-    return right({"queries": queries, "rows": rows, "seconds": seconds} | speeds | latencies, wrong)
+    latencies = {f"p{at}": np.percentile(times_ms, at) for at in (50, 90, 99)}
+    latencies |= {"mean": times_ms.mean(), "max": times_ms.max()}
+    speeds = {"queries_per_s": queries / seconds, "rows_per_s": rows / seconds, "client_cpu_s": answer["cpu_seconds"]}
+    speeds |= {f"latency_{name}_ms": float(value) for name, value in latencies.items()}
+    return right({"queries": queries, "rows": rows, "seconds": seconds} | speeds, wrong)
 
 
 @contextmanager
@@ -198,23 +184,16 @@ def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
 
     The server returns the expected rows as JSON. Raises ServerError for a table that is not framehaul's.
     """
-    tables: PostgresTables | ClickHouseTables
-    request: dict[str, Any] = {"server": asdict(server)}
+    tables, request = tables_of(server), dict[str, Any](server=asdict(server))
+    ddl = {each.table: each.ddl(rows) for each in CLICKHOUSE_TABLES}
     if isinstance(server, PostgresServer):
-        tables, ddl = PostgresTables(server), shapes.POSTGRES_TABLES
+        ddl = {name: f"CREATE TABLE {name} AS {query}" for name, query in shapes.POSTGRES_TABLES.items()}
         request["dsn"] = server.dsn()  # for drivers of other languages
-    else:
-        tables, filled = ClickHouseTables(server), f"ENGINE = Memory COMMENT '{COMMENT}' AS SELECT"
-        ddl = {
-            each.table: f"CREATE TABLE {each.table} ({each.columns}) {filled} {each.select} FROM numbers({rows})"
-            for each in CLICKHOUSE_TABLES
-        }
 
     @cache
     def expected(shape: Shape) -> list[list[Any]]:
-        if isinstance(tables, ClickHouseTables):
-            lines = tables.run(f"{shape.sql} FORMAT JSONCompactEachRow", b"", **JSON).splitlines()
-            return [json.loads(line) for line in lines]
+        if not isinstance(server, PostgresServer):
+            return [*json.loads(tables.run(f"{shape.sql} {JSON}"))["data"]]
         sql = shape.sql
         for at, value in enumerate(shape.arguments, 1):
             sql = sql.replace(f"${at}", str(value).lower())
@@ -236,25 +215,26 @@ def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_a
 
     Raises ValueError or TypeError for rows of another form.
     """
+
+    def forms(wanted: Any) -> list[str]:
+        """Return the forms in which drivers return a value, as JSON."""
+        if isinstance(wanted, list) and arrays_as_text:
+            wanted = f"{{{','.join(map(str, wanted))}}}"
+        found = [json.dumps(wanted, sort_keys=True)]
+        if isinstance(wanted, str):
+            # The server's JSON quotes an oid, asyncpg returns a "char" as a byte, and bytes are in hexadecimal.
+            found += map(json.dumps, (wanted.encode().hex(), wanted.removeprefix("\\x")))
+        return [*found, wanted] if isinstance(wanted, str) and wanted.isdecimal() else found
+
     if json.dumps(received) == json.dumps(expected):
         return None
     if wrong := other_shape((), len(received), (), len(expected)):
         return wrong
     for at, (given, row) in enumerate(zip(received, expected, strict=True)):
         for value, wanted in zip(given, row, strict=True):
-            if not _equal(value, wanted, arrays_as_text=arrays_as_text):
+            if json.dumps(value, sort_keys=True) not in forms(wanted):
                 return str(Difference("", at, wanted, value))
     return None
-
-
-def _equal(value: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
-    if isinstance(wanted, list) and arrays_as_text:
-        return bool(value == "{" + ",".join(map(str, wanted)) + "}")
-    if not isinstance(wanted, str):
-        return json.dumps(value, sort_keys=True) == json.dumps(wanted, sort_keys=True)
-    # The server's JSON quotes an oid, asyncpg returns a "char" as a byte, and bytes are in hexadecimal.
-    texts = wanted, wanted.encode().hex(), wanted.removeprefix("\\x")
-    return value in texts or (type(value) is int and str(value) == wanted)
 
 
 def patience(values: Mapping[str, Any]) -> int:
@@ -270,22 +250,21 @@ def with_means(passes: pl.DataFrame) -> pl.DataFrame:
     The mean is taken over the four published shapes of PostgreSQL, or over the tables of ClickHouse with the fewest
     connections. A driver has a mean only in passes with all of these queries, and only if none of them ever failed.
     """
-    least, cpu_us = pl.col("connections").min(), pl.col("client_cpu_s") * 1e6
-    place = pl.col("shape").replace_strict([*LABELS], range(len(LABELS)), return_dtype=pl.Int64)
-    several = pl.when(pl.col("connections") > least).then(pl.format(", {} at once", "connections"))
-    passes = passes.sort(place, "connections", maintain_order=True).with_columns(
-        query=pl.col("shape").replace_strict(LABELS, return_dtype=pl.String) + several.otherwise(pl.lit("")),
+    fewest, cpu_us = pl.col("connections") == pl.col("connections").min(), pl.col("client_cpu_s") * 1e6
+    several = pl.when(~fewest).then(pl.format(", {} at once", "connections")).otherwise(pl.lit(""))
+    passes = passes.sort(pl.col("shape").cast(pl.Enum([*LABELS])), "connections", maintain_order=True).with_columns(
+        query=pl.col("shape").replace_strict(LABELS, return_dtype=pl.String) + several,
         cpu_us_per_row=cpu_us / pl.col("rows"), cpu_us_per_query=cpu_us / pl.col("queries"),
     )  # fmt: skip
-    averaged = passes.filter(pl.col("shape").is_in(AVERAGED), pl.col("connections") == least)
+    averaged = passes.filter(pl.col("shape").is_in(AVERAGED), fewest)
     means = (
         never_wrong(averaged, ["driver"])
         .group_by("driver", "label", "language", "origin", "pass", "status", maintain_order=True)
         .agg(pl.col("rows_per_s", "cpu_us_per_row").log().mean().exp(), pl.len().alias("averaged"))
         .filter(pl.col("averaged") == averaged["shape"].n_unique())
-        .with_columns(query=pl.lit(MEAN))
+        .select(pl.exclude("averaged"), query=pl.lit(MEAN))
     )
-    both = pl.concat([means.drop("averaged"), passes], how="diagonal")
+    both = pl.concat([means, passes], how="diagonal")
     return both.with_columns(pl.col("query").cast(pl.Enum([MEAN, *passes["query"].unique(maintain_order=True)])))
 
 
@@ -296,8 +275,8 @@ def judged(passes: pl.DataFrame, claims: pl.DataFrame) -> pl.DataFrame:
     Verdicts of one call are corrected for multiple comparisons, see `ratios.verdicts`.
     """
     measured = [
-        ratios.ratio(passes.filter(query=query, driver=left), passes.filter(query=query, driver=right))
-        for query, left, right in claims.select("query", "left", "right").iter_rows()
+        ratios.ratio(*(passes.filter(query=query, driver=driver) for driver in pair))
+        for query, *pair in claims.select("query", "left", "right").iter_rows()
     ]
     compared = pl.DataFrame([one.values for one in measured], RATIO, orient="row")
     today = ratios.verdicts([*zip(measured, claims["at_least"], strict=True)])

@@ -1,8 +1,7 @@
 """Conversions of JSON lines of buildings to Parquet, and the process that measures one.
 
-`python json_lines.py NAME --compression CODEC SOURCE TARGET` imports only the library NAME. It converts the file
-FEW_LINES next to SOURCE first, then SOURCE, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of
-the second conversion.
+`python json_lines.py NAME --compression CODEC SOURCE TARGET` imports only the library NAME. It converts ten lines of
+SOURCE, then SOURCE, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-import warnings
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from framehaul.bench import meter
 from framehaul.data.schema import ColumnType, quote_clickhouse_text, quote_postgres_text
 from framehaul.studies.buildings import DUCKDB_TYPES, SCHEMA, TABLE
 
-FEW_LINES = "few.jsonl"
 DATES, INTEGERS = TABLE.columns_of(ColumnType.DATE), TABLE.columns_of(ColumnType.INT32)
 
 
@@ -34,11 +32,10 @@ def _clickhouse_engine() -> Any:
 
 def clickhouse(source: Path, target: Path, codec: str) -> None:
     """Convert with chDB, the engine of ClickHouse as a library."""
-    _clickhouse_engine().query(
-        f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{TABLE.clickhouse_structure}') "
-        f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
-        f"SETTINGS output_format_parquet_compression_method = '{codec}'"
-    )
+    rows = f"file({quote_clickhouse_text(str(source))}, JSONEachRow, '{TABLE.clickhouse_structure}')"
+    settings = f"SETTINGS output_format_parquet_compression_method = '{codec}'"
+    file = quote_clickhouse_text(str(target))
+    _clickhouse_engine().query(f"SELECT * FROM {rows} INTO OUTFILE {file} FORMAT Parquet {settings}")
 
 
 def pyarrow(source: Path, target: Path, codec: str) -> None:
@@ -63,24 +60,19 @@ def duckdb(source: Path, target: Path, codec: str) -> None:
     """Convert with DuckDB, which keeps the order of rows by default."""
     import duckdb
 
-    options = f"format = 'newline_delimited', columns = {DUCKDB_TYPES}"
-    duckdb.execute(
-        f"COPY (FROM read_json({quote_postgres_text(str(source))}, {options})) "
-        f"TO {quote_postgres_text(str(target))} (FORMAT parquet, COMPRESSION {codec})"
-    )
+    lines, file = quote_postgres_text(str(source)), quote_postgres_text(str(target))
+    rows = f"FROM read_json({lines}, format = 'newline_delimited', columns = {DUCKDB_TYPES})"
+    duckdb.execute(f"COPY ({rows}) TO {file} (FORMAT parquet, COMPRESSION {codec})")
 
 
 def fastparquet(source: Path, target: Path, codec: Any) -> None:
     """Convert with fastparquet, from a pandas frame."""
     import pandas as pd
-    from pandas.errors import Pandas4Warning
 
-    # pandas 4 will drop this engine; the published comparison used it.
-    warnings.filterwarnings("ignore", "The 'fastparquet' engine is deprecated", Pandas4Warning)
     types: Any = {name: "Int32" if name in INTEGERS else "str" for name in SCHEMA.names}
     frame = pd.read_json(source, lines=True, dtype=types)
     frame[DATES] = frame[DATES].apply(pd.to_datetime, format="%Y-%m-%d")
-    frame.to_parquet(target, engine="fastparquet", compression=codec)
+    frame.to_parquet(target, engine="fastparquet", compression=codec)  # until pandas 4; the published one used it
 
 
 def awkward(source: Path, target: Path, codec: str) -> None:
@@ -96,10 +88,13 @@ CONVERSIONS = {convert.__name__: convert for convert in (clickhouse, pyarrow, po
 
 
 def main() -> None:
-    """Convert the few lines, then all of them, and print the cost of the second conversion."""
+    """Convert ten lines, then all of them, and print the cost of the second conversion."""
     name, _, codec, *paths = sys.argv[1:]
     convert, (source, target) = CONVERSIONS[name], map(Path, paths)
-    convert(source.with_name(FEW_LINES), target, codec)  # the clock excludes imports and starting threads
+    few = target.with_suffix(".few")
+    with source.open("rb") as lines:
+        few.write_bytes(b"".join(islice(lines, 10)))
+    convert(few, target, codec)  # the clock excludes imports and starting threads
     target.unlink()
     resident = meter.reset_peak_rss()
     cpu_before, start = time.process_time(), time.perf_counter()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,47 +18,28 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible
+from framehaul.bench.rounds import Pass, Rounds, check, columns_of, describe, interruptible, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import ColumnType
-from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.settings import PROJECT, Settings
+from framehaul.errors import UnavailableError
+from framehaul.settings import Settings
 from framehaul.studies import buildings
-from framehaul.studies.drivers.catalog import Command, build, find_tool, output_of, version_output
+from framehaul.studies.drivers.catalog import Command, build, output_of, version_output
 from framehaul.studies.json_parquet import json_lines
-from framehaul.studies.json_parquet.json_lines import FEW_LINES
 from framehaul.studies.registry import JSON_PARQUET
 
 CODECS = ("snappy", "zstd")
 JSON2PARQUET_VERSION = "0.26.1"
 """The version of https://crates.io/crates/json2parquet, built with its published dependencies."""
-FEW_ROWS = 10
-"""The number of lines that a Python library converts before the measurement."""
-START_SECONDS = 120
-"""The time that a process may take to start, in addition to its conversion."""
-SLOWEST_ROWS_PER_S = 1_000
-"""The minimum speed of a converter; a slower one is stopped and counts as failed."""
+START_SECONDS, SLOWEST_ROWS_PER_S = 120, 1_000
+"""The time that a process may take to start, and the minimum speed of its conversion: a slower one is stopped."""
 PUBLISHED = {
     "clickhouse": 1.0, "json2parquet": 32.0 / 43.8, "pyarrow": 1 / 1.38, "awkward": 1 / 1.5, "fastparquet": 1 / 3.3,
 }  # fmt: skip
 """Published speeds over ClickHouse's, with Snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 
-They are of 11M lines on a laptop of 2020. The speed of json2parquet follows from its published seconds; on a virtual
-machine with 16 cores it took four times as long.
+They are of 11M lines on a laptop of 2020; on a virtual machine with 16 cores json2parquet took four times as long.
 """
-
-
-@dataclass(frozen=True)
-class Converter:
-    """A converter, its label in tables and charts, and the command that starts its process.
-
-    The arguments of the process are `--compression CODEC SOURCE TARGET`. It prints what the conversion took, as
-    `json_lines` does, or nothing: then the whole process is timed.
-    """
-
-    name: str
-    label: str
-    command: Command
 
 
 def json2parquet(settings: Settings) -> list[str]:
@@ -76,34 +55,32 @@ def json2parquet(settings: Settings) -> list[str]:
 
 def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     """Return the path of json2parquet; if it is missing, build it if `patient`, else raise UnavailableError."""
-    target = settings.tools_dir
-    program = target / "bin" / "json2parquet"
+    target, program = settings.tools_dir, settings.tools_dir / "bin" / "json2parquet"
     if version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]:
         return program
     if not patient:
         remedy = "make tools builds it, in about 5 minutes, with cargo (https://rustup.rs)"
         raise UnavailableError(f"there is no json2parquet {JSON2PARQUET_VERSION}. {remedy}")
-    find_tool("cargo", "Rust: install it (https://rustup.rs)")
     target.mkdir(parents=True, exist_ok=True)
     install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
     build(install, target, "json2parquet was not built")
     return program
 
 
-def _python(name: str, label: str) -> Converter:
+def _python(name: str) -> Command:
     command = [sys.executable, "-P", json_lines.__file__, name]  # `-m` would import all modules of the study
-    return Converter(name, label, lambda _: command)
+    return lambda _: command
 
 
-CONVERTERS = (
-    _python("clickhouse", "ClickHouse"),
-    _python("pyarrow", "pyarrow"),
-    _python("polars", "Polars"),
-    _python("duckdb", "DuckDB"),
-    _python("fastparquet", "fastparquet, pandas"),
-    _python("awkward", "Awkward Array"),
-    Converter("json2parquet", "json2parquet, Rust", json2parquet),
-)
+LABELS = ("ClickHouse", "pyarrow", "Polars", "DuckDB", "fastparquet, pandas", "Awkward Array")
+CONVERTERS: dict[str, tuple[str, Command]] = {
+    **{name: (label, _python(name)) for name, label in zip(json_lines.CONVERSIONS, LABELS, strict=True)},
+    "json2parquet": ("json2parquet, Rust", json2parquet),
+}
+"""The label of each converter and the command of its process, which gets `--compression CODEC SOURCE TARGET`.
+
+The process prints what the conversion took, as `json_lines` does, or nothing: then the whole process is timed.
+"""
 
 
 @dataclass(frozen=True)
@@ -132,63 +109,49 @@ class Conversion:
 
 
 @recording.study(JSON_PARQUET.notebook, Conversion)
-def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS) -> None:
+def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every converter with every codec and return one row per pass."""
     check(ROWS=(rows, 1))
     schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
-    tasks = [*product(converters, CODECS)]
+    tasks, terms = [*product(CONVERTERS, CODECS)], {"rows": rows, **vars(schedule)}
     with (
-        tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name,
+        tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as directory,
         recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
     ):
         this_run.expect(len(tasks) * (warmup + rounds))
-        home = Path(name).resolve()
-        lines = written(content, home)
+        home, lines = Path(directory), Path(directory) / "lines.jsonl"
+        pl.DataFrame(content).write_ndjson(lines)
 
-        def row(task: tuple[Converter, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            labels = task[0].name, task[0].label, task[1]
+        def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
+            labels = task[0], CONVERTERS[task[0]][0], task[1]
             return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
-        def convert(task: tuple[Converter, str], _: int) -> dict[str, Any]:
-            return measured(task[0].command(this_run.settings), task[1], lines, content)
+        def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
+            return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
 
-        def title(task: tuple[Converter, str]) -> str:
-            return f"{task[0].name} {task[1]}"
-
-        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, title, stop=stop, home=home))
-        json_bytes, right = lines.stat().st_size, this_run.so_far().filter(status="ok")
-        what = f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up"
-        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {}
-        this_run.metadata |= {"json_bytes": json_bytes, "what": f"{what}, seed {seed}", "toolchains": toolchains}
-
-
-def written(content: pa.Table, directory: Path) -> Path:
-    """Write the table as JSON lines, and the first few lines to another file, and return the path of the lines."""
-    lines, frame = directory / "lines.jsonl", pl.DataFrame(content)
-    frame.write_ndjson(lines)
-    frame.head(FEW_ROWS).write_ndjson(directory / FEW_LINES)
-    return lines
+        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, " ".join, stop=stop, home=home))
+        megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
+        what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
+        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
+        this_run.metadata |= {"what": what, "toolchains": toolchains}
 
 
 def measured(command: list[str], codec: str, lines: Path, expected: pa.Table) -> dict[str, Any]:
     """Convert all lines in a new process, compare the result, and return the figures of the pass.
 
-    A Python library prints the cost of its conversion; json2parquet is timed from its start to its end. Raises
-    WrongResultError if the converter fails, takes too long or writes a wrong file.
+    Raises WrongResultError if the converter fails, takes too long or writes a wrong file.
     """
     target, rows = lines.with_name("out.parquet"), expected.num_rows
-    command, patience = [*command, "--compression", codec, str(lines), str(target)], rows / SLOWEST_ROWS_PER_S
+    command = [*command, "--compression", codec, str(lines), str(target)]
     environment = os.environ | {"TMPDIR": str(lines.parent)}  # chDB writes temporary files
     before, start = children_cpu_s(), time.perf_counter()
     try:
-        printed = output_of(command, START_SECONDS + patience, cwd=PROJECT, stdin=subprocess.DEVNULL, env=environment)
+        printed = output_of(command, START_SECONDS + rows / SLOWEST_ROWS_PER_S, env=environment)
         taken: dict[str, Any] = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
         if printed:
             taken = json.loads(printed.splitlines()[-1])
         wrong, types, row_order = difference(target, expected, codec)
-        if wrong:
-            raise WrongResultError(wrong)
+        right(taken, wrong)
         taken |= {"rows_per_s": rows / taken["seconds"], "types": types, "row_order": row_order}
         return taken | {"output_bytes": target.stat().st_size, "row_groups": pq.read_metadata(target).num_row_groups}
     finally:
@@ -205,9 +168,9 @@ def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, 
             metadata, received = file.metadata, file.read()
             received.validate(full=True)
     except Exception as error:  # noqa: BLE001  damaged bytes also raise UnicodeDecodeError, MemoryError, KeyError
-        return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", "", ""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
+        return f"the file cannot be read: {describe(error)}", "", ""
+    chunks = product(range(metadata.num_row_groups), range(metadata.num_columns))
+    codecs = {metadata.row_group(group).column(at).compression for group, at in chunks}
     if codecs != {codec.upper()}:
         return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", "", ""
     return buildings.difference(received, expected)

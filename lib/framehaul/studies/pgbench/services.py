@@ -1,50 +1,41 @@
-"""Open the services to compare: the user's servers, and configurations of the embedded server as examples."""
+"""The services to compare: the user's servers, and configurations of the embedded server, one with a slow disk."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from framehaul import servers
 from framehaul.bench.environment import cores
-from framehaul.errors import ServerError, SettingsError
+from framehaul.errors import SettingsError, UnavailableError
 from framehaul.servers import PostgresServer
 from framehaul.servers.address import parse_postgres_dsn
-from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.local import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres
 from framehaul.settings import Settings
-from framehaul.studies.pgbench.disks import Disk, disk_of
-from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
+from framehaul.studies.pgbench.workloads import BYTES_PER_SCALE, Test
 
 SERVICES = "FRAMEHAUL_PGBENCH_SERVICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
-SPARE_CONNECTIONS = 20
+IOPS_PER_CORE, DATA_OVER_MEMORY = 1_000, 500 / 64
+"""The published tests have 16 cores, 16,000 provisioned IOPS, 64 GB of memory and 500 GB of data."""
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Service:
-    """A PostgreSQL server with a name."""
+    """A named server, or an embedded server with a configuration, limited to `iops` reads and as many writes."""
 
     name: str
     label: str
     server: PostgresServer | None = None
-    """None if the service could not be started."""
-    disk: Disk | None = None
-    """The disk of the data, if known."""
-    data: Path | None = None
     iops: int | None = None
-    """The limit of reads, and of writes, per second."""
-    trouble: str | None = None
-    """The reason why there is no server."""
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The settings of an example."""
 
 
 def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Service]:
@@ -54,85 +45,121 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[S
     than this machine's memory takes too long to create. Therefore their memory is only shared_buffers: direct I/O
     bypasses the page cache (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
     """
-    small_kib = round(data_bytes / PUBLISHED_DATA_OVER_MEMORY / 1024)
+    small_kib = round(data_bytes / DATA_OVER_MEMORY / 1024)
     small = {"shared_buffers": f"{small_kib}kB", "debug_io_direct": "data,wal"}
     label = f"shared_buffers of {small_kib / 1024:.0f} MiB and no page cache (direct I/O)"
-    iops = PUBLISHED_IOPS_PER_CORE * available_cores
-    mib = memory_bytes // 2**20
-    tuned = {
-        "shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB", "max_wal_size": "4GB",
-        "checkpoint_timeout": "15min", "random_page_cost": "1.1",
-    }  # fmt: skip
+    iops, mib = IOPS_PER_CORE * available_cores, memory_bytes // 2**20
+    # https://www.postgresql.org/docs/18/runtime-config-resource.html: a quarter of the memory is a good start.
+    memory = {"shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB"}
+    tuned = {**memory, "max_wal_size": "4GB", "checkpoint_timeout": "15min", "random_page_cost": "1.1"}
+    # https://www.postgresql.org/docs/18/wal-async-commit.html
     unsafe = "defaults with synchronous_commit=off: a crash loses the last commits that a client was told of"
     return [
         Service("default", "PostgreSQL's defaults"),
-        # https://www.postgresql.org/docs/18/runtime-config-resource.html: a quarter of the memory is a good start.
         Service("tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints", configuration=tuned),
-        # https://www.postgresql.org/docs/18/wal-async-commit.html
         Service("async_commit", unsafe, configuration={"synchronous_commit": "off"}),
         Service("small_buffers", label, configuration=small),
         Service("limited_iops", f"{label}, {iops:,} IOPS", iops=iops, configuration=small),
     ]
 
 
-def named(settings: Settings) -> list[Service]:
-    """Return the services of the settings; raises SettingsError, without a password, for a malformed pair."""
-    services = []
+def chosen(settings: Settings, tests: Sequence[Test], wanted: str, shared: PostgresServer | None) -> list[Service]:
+    """Return the examples named in `wanted`, or all, and the services of the settings; `shared` replaces the examples.
+
+    Raises ValueError for an unknown example, and for a malformed setting SettingsError or ServerError, whose messages
+    have no password.
+    """
+    known = examples(psutil.virtual_memory().total, cores(), BYTES_PER_SCALE * max(test.scale for test in tests))
+    names = [example.name for example in known]
+    if unknown := [name for name in wanted.split() if name not in names]:
+        raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
+    found = [example for example in known if example.name in (wanted.split() or names)]
+    if shared:
+        found = [Service(settings.servers, f"the server of SERVERS={settings.servers}", shared)]
     for at, pair in enumerate((settings.pgbench_services or "").split(), 1):
         name, _, dsn = pair.partition("=")
         # Messages have only the name: the rest may contain a password.
         if not NAME.fullmatch(name) or not dsn:
             raise SettingsError(f"{SERVICES}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
-        try:
-            services.append(Service(name, name, parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)))
-        except ServerError as error:
-            raise SettingsError(str(error)) from None
-    return services
+        if name in [*names, *(one.name for one in found)]:
+            raise SettingsError(f"{SERVICES}: {name} is the name of another service; choose another name")
+        found.append(Service(name, name, parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)))
+    return found
 
 
 @contextmanager
-def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
-    """Start the examples named in `wanted`, or all, and yield them with the services of the settings.
-
-    With SERVERS=docker or external, that server replaces the examples. Embedded servers are stopped at the end, and
-    their data is removed. Raises ValueError for an unknown example, SettingsError for a malformed setting, and
-    ServerError if the server of the other notebooks is not available.
-    """
-    given = named(settings)
-    configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
-    names = [example.name for example in configured]
-    if unknown := [name for name in wanted.split() if name not in names]:
-        raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
-    taken = [*names, settings.servers]
-    for service in given:
-        if service.name in taken:
-            raise SettingsError(f"{SERVICES}: {service.name} is the name of another service; choose another name")
-        taken.append(service.name)
-    with ExitStack() as stack:
-        if settings.servers != "embedded":
-            server = stack.enter_context(servers.running(settings)).postgres
-            yield [Service(settings.servers, f"the server of SERVERS={settings.servers}", server), *given]
-            return
-        home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
-        connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
-        chosen = [example for example in configured if example.name in (wanted.split() or names)]
-        with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
-            starting = [_embedded(home, example, connections) for example in chosen]
-            started = [*pool.map(stack.enter_context, starting)]
-        yield [*started, *given]
-
-
-@contextmanager
-def _embedded(home: Path, service: Service, connections: int) -> Iterator[Service]:
-    directory = home / service.name
-    directory.mkdir(mode=0o711)
-    configuration = {"max_connections": str(connections), **service.configuration}
-    process = EmbeddedPostgres(directory, choose_port(), configuration=configuration)
+def started(service: Service, home: Path) -> Iterator[PostgresServer]:
+    """Yield the server of a service; an embedded server has its data below `home` and is stopped at the end."""
+    configuration = {"max_connections": "276", **service.configuration}  # the published tests have 256 clients
+    process = EmbeddedPostgres(home / service.name, choose_port(), configuration=configuration)
     try:
-        try:
-            service = replace(service, server=process.start(), disk=disk_of(process.data), data=process.data)
-        except ServerError as error:
-            service = replace(service, trouble=str(error).replace(str(directory), ""))
-        yield service
+        yield service.server or process.start()
     finally:
         process.stop()
+
+
+def data_of(server: PostgresServer) -> Path | None:
+    """Return the directory of an embedded server's data, in which its main process works."""
+    return Path(psutil.Process(server.process_id).cwd()) if server.process_id else None
+
+
+def disk_of(server: PostgresServer) -> Path | None:
+    """Return the directory in /sys of the whole disk of an embedded server, or None without a disk (tmpfs, overlay)."""
+    if (data := data_of(server)) is None:
+        return None
+    device = data.stat().st_dev
+    block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    disk = block.parent if (block / "partition").exists() else block
+    return disk if disk.exists() else None
+
+
+def operations(disk: Path | None) -> int:
+    """Return the reads and writes of a disk since the machine started, of all processes."""
+    counters = (disk / "stat").read_text().split() if disk else [0] * 5
+    return int(counters[0]) + int(counters[4])  # https://docs.kernel.org/block/stat.html
+
+
+@contextmanager
+def limited(server_id: int | None, disk: Path | None, iops: int | None) -> Iterator[None]:
+    """Limit a server and its processes to `iops` reads and `iops` writes per second; they end before the block does.
+
+    The limit applies to operations that bypass the page cache: all reads from the disk, and direct writes.
+    Raises UnavailableError with the reason if this machine does not support it. Sources:
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#io-interface-files,
+    https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html#throttling-upper-limit-policy
+    """
+    if server_id is None or iops is None:
+        yield
+        return
+    if disk is None:
+        raise UnavailableError("a limit on IOPS takes data on a disk; put FRAMEHAUL_STATE_DIR on one")
+    number, controllers, version_1 = (
+        (disk / "dev").read_text().strip(),
+        CGROUPS / "cgroup.controllers",
+        CGROUPS / "blkio",
+    )
+    # The directory of groups, and the files that limit a group.
+    parent, rules = CGROUPS, {"../cgroup.subtree_control": "+io", "io.max": f"{number} riops={iops} wiops={iops}"}
+    if (version_1 / "blkio.throttle.read_iops_device").exists():
+        files = ("blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device")
+        parent, rules = version_1, dict.fromkeys(files, f"{number} {iops}")
+    elif not controllers.exists() or "io" not in controllers.read_text().split():
+        raise UnavailableError("a limit on IOPS takes Linux with cgroups' io (or blkio) controller")
+    group = parent / f"framehaul-{os.getpid()}-{server_id}"
+    try:
+        try:
+            group.mkdir()
+            for name, rule in rules.items():
+                (group / name).write_text(rule)
+            # The main process comes first, so that the group gets the processes that it starts later.
+            (group / "cgroup.procs").write_text(str(server_id))
+            for child in psutil.Process(server_id).children(recursive=True):
+                with suppress(ProcessLookupError):  # it has ended
+                    (group / "cgroup.procs").write_text(str(child.pid))
+        except OSError as error:
+            refused = f"the kernel refuses a limit on IOPS for disk {disk.name} ({error.strerror})"
+            raise UnavailableError(f"{refused}; run as root, outside of a container") from error
+        yield
+    finally:
+        with suppress(OSError):  # it was not made
+            group.rmdir()

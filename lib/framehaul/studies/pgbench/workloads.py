@@ -10,17 +10,14 @@ from framehaul.bench.environment import cores
 
 BYTES_PER_SCALE = 15 * 2**20
 """The size of a unit of pgbench's scale, which is 100,000 accounts with their index."""
-PAGES_PER_SCALE = BYTES_PER_SCALE // 8192
-LOG = "transactions"
-"""The prefix of pgbench's log files."""
 
 
 @dataclass(frozen=True)
 class Test:
     """A built-in script of pgbench with a data set of a scale.
 
-    Before each run one client reads for `warm_up_length`, if given, to bring the data into memory. `sampling_rate` is
-    the share of transactions that pgbench logs, because percentiles do not need tens of thousands per second.
+    `warm_up` has the arguments of a run before each pass, which brings the data into memory. The published tests log
+    one transaction in a hundred, because percentiles do not need tens of thousands per second.
     """
 
     name: str
@@ -30,49 +27,27 @@ class Test:
     threads: int
     seconds: int
     select_only: bool
-    warm_up_length: tuple[str, ...] = ()
-    sampling_rate: float = 1.0
-
-    def initialisation(self) -> list[str]:
-        """Return the arguments that create the data set."""
-        return ["-i", "-s", str(self.scale)]
-
-    def warm_up(self) -> list[str]:
-        """Return the arguments of the warm-up before each run, or nothing for a test without warm-up."""
-        return ["-c", "1", *self.warm_up_length, "-S", "-M", "prepared"] if self.warm_up_length else []
-
-    def options(self) -> list[str]:
-        """Return the arguments of the run, which logs transactions into its working directory."""
-        return [
-            "-c", str(self.clients), "-j", str(min(self.threads, self.clients)), "-T", str(self.seconds),
-            *(["-S"] if self.select_only else []), "-M", "prepared", "-P", "30", "-l", f"--log-prefix={LOG}",
-            *([f"--sampling-rate={self.sampling_rate}"] if self.sampling_rate < 1 else []),
-        ]  # fmt: skip
+    warm_up: str = ""
 
     @property
-    def data_bytes(self) -> int:
-        """The approximate size of the data set."""
-        return self.scale * BYTES_PER_SCALE
+    def options(self) -> str:
+        """The arguments of the run, which logs transactions into its working directory."""
+        load = f"-c {self.clients} -j {self.threads} -T {self.seconds}{' -S' * self.select_only}"
+        sampled = " --sampling-rate=0.01" if self in PUBLISHED else ""
+        return f"{load} -M prepared -P 30 -l --log-prefix=transactions{sampled}"
 
 
 # The published tests, option by option: https://clickhouse.com/docs/cloud/managed-postgres/benchmarks
 PUBLISHED = (
-    Test("cpu", "CPU bound: the data fits into memory", 136, 32, 16, 300, True, ("-T", "60"), sampling_rate=0.01),
-    Test("io_read", "I/O bound, reading", 34_247, 256, 16, 600, True, sampling_rate=0.01),
-    Test("io_write", "I/O bound, reading and writing", 34_247, 256, 16, 600, False, sampling_rate=0.01),
+    Test("cpu", "CPU bound: the data fits into memory", 136, 32, 16, 300, True, "-c 1 -T 60 -S -M prepared"),
+    Test("io_read", "I/O bound, reading", 34_247, 256, 16, 600, True),
+    Test("io_write", "I/O bound, reading and writing", 34_247, 256, 16, 600, False),
 )
-PUBLISHED_CLIENTS_PER_CORE = 16
+CLIENTS_PER_CORE, MOST_CLIENTS = 16, 256
 """The published tests have 32 clients for 2 cores and 256 for 16."""
-PUBLISHED_IOPS_PER_CORE = 1_000
-"""The published tests have 16,000 provisioned IOPS for 16 cores."""
-PUBLISHED_DATA_OVER_MEMORY = 500 / 64
-"""The published tests have 500 GB of data and 64 GB of memory."""
-
-MEMORY_PART, LEAST_SCALE, MOST_CLIENTS = 128, 12, 256
-READS_PER_PAGE = 4
+MEMORY_PART, LEAST_SCALE = 128, 12
+READS_PER_SCALE = 4 * BYTES_PER_SCALE // 8192
 """Four random reads per page miss two pages in a hundred, which a test reads right at its start."""
-WORKLOADS = ("smallest", "scaled", "longer", "published")
-LONGER_SECONDS = 30
 
 
 def tests(workload: str) -> tuple[Test, ...]:
@@ -81,23 +56,24 @@ def tests(workload: str) -> tuple[Test, ...]:
     `smallest` has a test that reads and a test that writes, to show whether services answer. `longer` is `scaled` with
     more seconds per test.
     """
-    if workload not in WORKLOADS:
-        raise ValueError(f"WORKLOAD={workload!r}: choose from {', '.join(WORKLOADS)}")
-    if workload == "published":
-        return PUBLISHED
     small = scaled(psutil.virtual_memory().total, cores())
-    if workload == "smallest":
-        tiny = [replace(test, scale=1, clients=2, threads=2) for test in (small[0], small[-1])]
-        return replace(tiny[0], warm_up_length=("-t", "1")), tiny[1]
-    return tuple(replace(test, seconds=LONGER_SECONDS) for test in small) if workload == "longer" else small
+    known = {
+        "smallest": tuple(replace(test, scale=1, clients=2, threads=2, warm_up="") for test in (small[0], small[-1])),
+        "scaled": small,
+        "longer": tuple(replace(test, seconds=30) for test in small),
+        "published": PUBLISHED,
+    }
+    if workload not in known:
+        raise ValueError(f"WORKLOAD={workload!r}: choose from {', '.join(known)}")
+    return known[workload]
 
 
 def commands(workload: str) -> str:
     """Return the commands of a workload's tests on this machine, without the database's address at their end."""
     lines = []
     for test in tests(workload):
-        steps = [test.initialisation(), test.warm_up(), test.options()]
-        lines += [f"# {test.label}", *(f"pgbench {' '.join(step)}" for step in steps if step)]
+        warm_up = [f"pgbench {test.warm_up}"] if test.warm_up else []
+        lines += [f"# {test.label}", f"pgbench -i -s {test.scale}", *warm_up, f"pgbench {test.options}"]
     return "\n".join(lines)
 
 
@@ -106,11 +82,7 @@ def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
 
     The large data set takes a 128th of the memory, and the small data set a twelfth of the large one.
     """
-    clients = min(PUBLISHED_CLIENTS_PER_CORE * available_cores, MOST_CLIENTS)
     large = max(LEAST_SCALE, memory_bytes // MEMORY_PART // BYTES_PER_SCALE)
-    cpu, *io = (
-        replace(test, clients=clients, threads=available_cores, seconds=1, sampling_rate=1.0) for test in PUBLISHED
-    )
-    small = large // LEAST_SCALE
-    warm_up = ("-t", str(small * PAGES_PER_SCALE * READS_PER_PAGE))
-    return replace(cpu, scale=small, warm_up_length=warm_up), *(replace(test, scale=large) for test in io)
+    small, clients = large // LEAST_SCALE, min(CLIENTS_PER_CORE * available_cores, MOST_CLIENTS)
+    cpu, *io = (replace(test, scale=large, clients=clients, threads=available_cores, seconds=1) for test in PUBLISHED)
+    return replace(cpu, scale=small, warm_up=f"-c 1 -t {small * READS_PER_SCALE} -S -M prepared"), *io

@@ -6,18 +6,16 @@ writes its files to the directory: all `.csv.gz` (no header, NULL as an empty fi
 
 from __future__ import annotations
 
+import shutil
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import batched, pairwise
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from itertools import batched
 from pathlib import Path
+from typing import NamedTuple
 
-import pyarrow as pa
-
-from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.schema import COMMENT, quote_clickhouse_text
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
@@ -25,21 +23,15 @@ from framehaul.servers.tables import ClickHouseTables
 from framehaul.studies.buildings import TABLE
 from framehaul.techniques import clients
 from framehaul.techniques.beyond.postgres_read import pages_query
-from framehaul.techniques.streaming import write_batches
+from framehaul.techniques.streaming import fetch_wire_batches, one_ahead, write_batches
 
 CODEC = "snappy"
 """The codec of all Parquet files, as published; it is pyarrow's default. The study of Parquet compares codecs."""
-GZIP_LEVEL = 1
-"""The fastest level, as published; in the article, higher levels never made the whole route faster."""
-ROWS_PER_PIECE = 2048
-"""The number of rows of COPY that are compressed or decoded at once, about 600 KB of buildings."""
-READ_BYTES = 1 << 20
-LAST_PAGE = 2**32 - 2
-"""The number of the last page that a table may have, which no table of ours does."""
+ROWS_PER_PIECE, READ_BYTES = 2048, 1 << 20
+"""The number of rows of COPY that are compressed at once, about 600 KB of buildings, and the bytes to read at once."""
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """A route, with its label in tables and charts; `origin` is `published` for those of the article."""
 
     name: str
@@ -51,29 +43,21 @@ class Route:
 def csv_gzip(servers: Servers, directory: Path, parallel: int) -> None:
     """COPY to CSV, compress it in threads as it arrives, and distribute it over `parallel` files.
 
-    A gzip file may have many members. Each holds whole rows and is compressed by one thread, as pigz does.
+    A gzip file may have many members. Each holds whole rows and is compressed by one thread, as pigz does. The level is
+    the fastest, as published: in the article, higher levels never made the whole route faster.
     """
+    compress = partial(zlib.compress, level=1, wbits=31)
     with (
         clients.open_psycopg(servers.postgres) as connection,
         connection.cursor() as cursor,
         cursor.copy(f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT csv)".encode()) as copy,
+        closing(one_ahead(batched(map(b"".join, batched(copy, ROWS_PER_PIECE)), 2 * parallel))) as groups,
         ThreadPoolExecutor(parallel) as pool,
     ):
-        pieces = map(b"".join, batched(copy, ROWS_PER_PIECE))
-        for number, member in enumerate(_gzip_members(pool, pieces, at_once=2 * parallel)):
-            with (directory / f"part{number % parallel:04}.csv.gz").open("ab") as file:
-                file.write(member)
-
-
-def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[bytes]:
-    """Yield the gzip member of each piece, in order, with at most `at_once` of them in memory."""
-    waiting: deque[Future[bytes]] = deque()
-    for piece in pieces:
-        waiting.append(pool.submit(zlib.compress, piece, GZIP_LEVEL, wbits=31))
-        if len(waiting) == at_once:
-            yield waiting.popleft().result()
-    for member in waiting:
-        yield member.result()
+        for pieces in groups:  # the next pieces arrive while these are compressed
+            for number, member in enumerate(pool.map(compress, pieces)):
+                with (directory / f"part{number % parallel:04}.csv.gz").open("ab") as file:
+                    file.write(member)
 
 
 @contextmanager
@@ -84,10 +68,8 @@ def _reachable() -> Iterator[None]:
     except (clients.QueryError, ServerError) as error:
         if "POSTGRESQL_CONNECTION_FAILURE" not in str(error):
             raise
-        raise UnavailableError(
-            "ClickHouse cannot reach PostgreSQL at the address that this machine uses; give FRAMEHAUL_POSTGRES_DSN a "
-            "host that both can reach"
-        ) from None
+        why = "ClickHouse cannot reach PostgreSQL at the address that this machine uses"
+        raise UnavailableError(f"{why}; give FRAMEHAUL_POSTGRES_DSN a host that both can reach") from None
 
 
 @_reachable()
@@ -135,60 +117,45 @@ def dump(server: ClickHouseServer, query: str, file: Path) -> None:
         connection.post(f"{query} FORMAT Parquet", settings=settings) as response,
         file.open("wb") as target,
     ):
-        while piece := response.read(READ_BYTES):
-            target.write(piece)
+        shutil.copyfileobj(response, target, READ_BYTES)
 
 
 def duckdb_parquet(servers: Servers, directory: Path, parallel: int) -> None:
     """Scan ranges of pages with DuckDB over several connections, and write one file per thread."""
     with clients.open_duckdb(servers.postgres) as connection:
         connection.execute(f"SET threads = {parallel}")
-        connection.execute(
-            f"COPY (SELECT * FROM pg.{TABLE.postgres_name}) TO '{directory}' "
-            f"(FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT)"
-        )
+        options = f"FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT"
+        connection.execute(f"COPY (SELECT * FROM pg.{TABLE.postgres_name}) TO '{directory}' ({options})")
 
 
 def adbc_parquet(servers: Servers, directory: Path, parallel: int) -> None:
     """Read ranges of pages with ADBC in one snapshot, with one connection and one file of pyarrow per range."""
     with ExitStack() as stack:
         connections = [stack.enter_context(clients.open_adbc(servers.postgres)) for _ in range(parallel)]
-        cursors = [stack.enter_context(connection.cursor()) for connection in connections]
+        first, *others = cursors = [stack.enter_context(connection.cursor()) for connection in connections]
         for cursor in cursors:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        cursors[0].execute(f"SELECT pg_export_snapshot(), ({pages_query(TABLE)})")
-        [(snapshot, pages)] = cursors[0].fetchall()
-        for cursor in cursors[1:]:
+        first.execute(f"SELECT pg_export_snapshot(), ({pages_query(TABLE)})")
+        [(snapshot, pages)] = first.fetchall()
+        for cursor in others:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        bounds = [*(pages * part // parallel for part in range(parallel)), LAST_PAGE]
-        ranges = [f"ctid >= '({low},0)' AND ctid < '({high},0)'" for low, high in pairwise(bounds)]
+        bounds = [*(pages * part // parallel for part in range(parallel)), 2**32 - 2]  # the last page of any table
 
         def write_range(number: int) -> None:
-            query = f"SELECT {TABLE.postgres_columns} FROM {TABLE.postgres_name} WHERE {ranges[number]}"
-            cursors[number].execute(query)
+            pages = f"ctid >= '({bounds[number]},0)' AND ctid < '({bounds[number + 1]},0)'"
+            cursors[number].execute(f"SELECT {TABLE.postgres_columns} FROM {TABLE.postgres_name} WHERE {pages}")
             write_batches(cursors[number].fetch_record_batch(), TABLE, directory / f"part{number:04}.parquet")
 
         list(stack.enter_context(ThreadPoolExecutor(parallel)).map(write_range, range(parallel)))
-        for connection in connections:
-            connection.rollback()
 
 
 def copy_decoded(servers: Servers, directory: Path, _: int) -> None:
     """Decode binary COPY with compiled loops as the fastest reader of notebook 02 does, and write it with pyarrow."""
-    decoder = CopyDecoder(TABLE)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with (
-            clients.open_psycopg(servers.postgres) as connection,
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY {TABLE.postgres_name} TO STDOUT (FORMAT binary)".encode()) as copy,
-        ):
-            for rows in batched(copy, ROWS_PER_PIECE):
-                decoder.feed(b"".join(rows))
-                yield from decoder.take()
-        yield from decoder.finish().to_batches()
-
-    write_batches(batches(), TABLE, directory / "part0000.parquet")
+    with (
+        clients.open_psycopg_plain(servers.postgres) as connection,
+        closing(fetch_wire_batches(connection, TABLE)) as batches,
+    ):
+        write_batches(batches, TABLE, directory / "part0000.parquet")
 
 
 def pg_parquet(servers: Servers, directory: Path, _: int) -> None:

@@ -1,17 +1,17 @@
-"""Measure every route from a PostgreSQL table through files into every warehouse, stage by stage.
-
-The warehouses here are a DuckDB file and ClickHouse; `bigquery` has BigQuery.
-"""
+"""Measure every route from a PostgreSQL table through files into DuckDB, ClickHouse and BigQuery, stage by stage."""
 
 from __future__ import annotations
 
+import datetime as dt
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ import pyarrow as pa
 from framehaul.bench import recording
 from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
 from framehaul.bench.store import Status
-from framehaul.bench.study import imported
+from framehaul.data.schema import COMMENT, ColumnType
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
@@ -41,26 +42,27 @@ DUCKDB_CSV = """auto_detect = false, header = false, compression = 'gzip', delim
 
 # By default missing columns become NULL, unquoted text is trimmed, \N is NULL, and a row of column names is skipped as
 # a header: https://clickhouse.com/docs/operations/settings/formats
-CLICKHOUSE_SETTINGS: dict[str, str | int] = {
-    "async_insert": 0,
-    "input_format_parquet_allow_missing_columns": 0,
-    "input_format_csv_trim_whitespaces": 0,
-    "format_csv_null_representation": "",
-    "input_format_csv_detect_header": 0,
-}
+CLICKHOUSE_SETTINGS = """async_insert = 0, input_format_parquet_allow_missing_columns = 0,
+    format_csv_null_representation = '', input_format_csv_trim_whitespaces = 0, input_format_csv_detect_header = 0"""
+
+# With this null marker a STRING is NULL only if the field is empty and not quoted:
+# https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
+BIGQUERY_CSV: dict[str, Any] = {"source_format": "CSV", "null_marker": "", "allow_quoted_newlines": True}
+BIGQUERY_TYPES = {ColumnType.INT32: "INTEGER", ColumnType.DATE: "DATE", ColumnType.TEXT: "STRING"}
+ANSWER_SECONDS, POLL_SECONDS = 30, 0.5
+REMEDY = "set FRAMEHAUL_BIGQUERY_PROJECT and FRAMEHAUL_BIGQUERY_DATASET, and `gcloud auth application-default login`"
 
 
 class Target(NamedTuple):
-    """The table of buildings in an open warehouse, empty at first."""
+    """The table of buildings in an open warehouse, empty at first.
+
+    `load` loads every row of the files, all gzip CSV or all Parquet, exactly once, and commits; the number is the most
+    files at a time. It raises the warehouse's error for a file that cannot be loaded; the table may then hold some of
+    the rows. `content` returns the whole table, with the columns of SCHEMA and the rows in any order.
+    """
 
     load: Callable[[Sequence[Path], int], None]
-    """Loads every row of the files exactly once, and commits; the number is the most files at a time.
-
-    The files are all gzip CSV or all Parquet. Raises the warehouse's error for a file that cannot be loaded; the table
-    may then hold some of the rows.
-    """
     content: Callable[[], pa.Table]
-    """Returns the whole table, with the columns of SCHEMA and the rows in any order."""
 
 
 @contextmanager
@@ -96,13 +98,12 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
 
     def insert(file: Path) -> None:
         """Send a file as one INSERT over its own connection."""
-        parquet = file.suffix == PARQUET
-        encoding, kind = {} if parquet else {"Content-Encoding": "gzip"}, "Parquet" if parquet else "CSV"
-        statement = f"INSERT INTO {TABLE.clickhouse_name} ({TABLE.clickhouse_columns}) FORMAT {kind}"
-        with open_http_client(server) as plain, file.open("rb") as source:
-            connection = replace(plain, headers=plain.headers | encoding)
-            body = iter(lambda: source.read(READ_BYTES), b"")
-            connection.post(statement, body=body, settings=CLICKHOUSE_SETTINGS).read()
+        kind = "Parquet" if file.suffix == PARQUET else "CSV"
+        rows = f"INSERT INTO {TABLE.clickhouse_name} ({TABLE.clickhouse_columns}) SETTINGS {CLICKHOUSE_SETTINGS}"
+        with open_http_client(server) as connection, file.open("rb") as source:
+            connection.headers.update({} if file.suffix == PARQUET else {"Content-Encoding": "gzip"})
+            body = iter(partial(source.read, READ_BYTES), b"")
+            connection.post(f"{rows} FORMAT {kind}", body=body).read()
 
     def load(files: Sequence[Path], parallel: int) -> None:
         with ThreadPoolExecutor(parallel) as pool:
@@ -118,16 +119,67 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
         tables.drop(TABLE)
 
 
-def opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
-    """Open BigQuery, and import Google's client only now, because that takes seconds."""
-    target: AbstractContextManager[Target] = imported("framehaul.studies.warehouse.bigquery:opened")(settings)
-    return target
+@contextmanager
+def opened_bigquery(_servers: object, settings: Settings) -> Iterator[Target]:
+    """Create a table with a unique name in the data set of the settings, and delete it at the end of the block.
+
+    Raises UnavailableError, with the remedy, without settings or credentials, or when BigQuery refuses them.
+    """
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.api_core.retry import Retry, if_exception_type
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import GoogleAuthError
+    from google.cloud import bigquery  # it takes seconds
+
+    fields = [bigquery.SchemaField(column.name, BIGQUERY_TYPES[column.type]) for column in TABLE.columns]
+    append = {"create_disposition": "CREATE_NEVER", "write_disposition": "WRITE_APPEND", "schema": fields}
+    project, dataset, endpoint = settings.bigquery_project, settings.bigquery_dataset, settings.bigquery_endpoint
+    if not project or not dataset:
+        raise UnavailableError(f"no data set of BigQuery is given: {REMEDY}")
+    table = bigquery.Table(f"{project}.{dataset}.{TABLE.name}_{secrets.token_hex(8)}", fields)
+    # BigQuery deletes a table that a run could not delete.
+    table.description, table.expires = COMMENT, dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    options = {"api_endpoint": endpoint} if endpoint else None
+    # Only emulators lack TLS; they get no credentials.
+    login = AnonymousCredentials() if endpoint and endpoint.startswith("http://") else None
+    with ExitStack() as stack:
+        try:
+            # A client may be shared by threads: https://docs.cloud.google.com/python/docs/reference/bigquery/latest
+            client = stack.enter_context(closing(bigquery.Client(project, login, client_options=options)))
+            # By default the client retries for ten minutes.
+            client.get_dataset(
+                f"{project}.{dataset}", retry=Retry(predicate=if_exception_type()), timeout=ANSWER_SECONDS
+            )
+            # When an answer is lost, the client repeats the request, and the table exists already.
+            client.create_table(table, exists_ok=True)
+        except (GoogleAPICallError, GoogleAuthError, requests.RequestException) as error:
+            where = f"data set {dataset} of the project {project}"
+            raise UnavailableError(f"BigQuery creates no table in the {where}: {REMEDY} ({error})") from error
+        stack.callback(client.delete_table, table, not_found_ok=True)
+
+        def load_one(file: Path) -> None:
+            """Load a file by one job, which loads all of its rows or none."""
+            kind = {"source_format": "PARQUET"} if file.suffix == PARQUET else BIGQUERY_CSV
+            with file.open("rb") as source:
+                # A resumed upload keeps the number of its job, so that no row is loaded twice.
+                job = client.load_table_from_file(source, table, job_config=bigquery.LoadJobConfig(**append, **kind))
+            while not job.done():  # result() would poll at growing intervals of up to 20 s
+                time.sleep(POLL_SECONDS)
+            job.result()
+
+        def load(files: Sequence[Path], parallel: int) -> None:
+            with ThreadPoolExecutor(parallel) as pool:
+                list(pool.map(load_one, files))
+
+        def content() -> pa.Table:  # over the JSON interface, which is slow for large tables
+            return client.list_rows(table, fields).to_arrow(create_bqstorage_client=False).cast(SCHEMA)
+
+        yield Target(load, content)
 
 
-type Opened = Callable[[Servers, Settings], AbstractContextManager[Target]]
-"""Opens a warehouse with an empty table, which is dropped at the end; raises UnavailableError without the warehouse."""
-WAREHOUSES: dict[str, Opened] = {"duckdb": opened_duckdb, "clickhouse": opened_clickhouse, "bigquery": opened_bigquery}
-"""The warehouses by their names in results."""
+WAREHOUSES = {"duckdb": opened_duckdb, "clickhouse": opened_clickhouse, "bigquery": opened_bigquery}
+"""Functions that open a warehouse with an empty table, dropped at the end; they raise UnavailableError without it."""
 type Task = tuple[Route, str]
 
 
@@ -165,45 +217,41 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Non
         recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
         tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
     ):
-        tables, directory = PostgresTables(both.postgres), Path(temporary) / "files"
+        tables, home = PostgresTables(both.postgres), Path(temporary) / "files"
         this_run.expect(len(tasks) * (warmup + rounds))
         this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
             route, warehouse = task
-            labels = route.name, route.label, route.origin, warehouse
-            return Result(this_run.run_id, *labels, rows, number, **columns_of(ended))
+            return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
 
         def move(task: Task, _: int) -> dict[str, Any]:
-            return moved(task, both, this_run.settings, content, directory, parallel)
+            return moved(task, both, this_run.settings, content, home, parallel)
 
-        def name(task: Task) -> str:
-            return f"{task[0].name} to {task[1]}"
-
+        name = "{0[0].name} to {0[1]}".format
         try:
             tables.create(TABLE)
             tables.load(TABLE, content)
-            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=directory))
+            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=home))
         finally:
             tables.drop(TABLE)
 
 
 def moved(
-    task: Task, servers: Servers, settings: Settings, sent: pa.Table, directory: Path, parallel: int
+    task: Task, servers: Servers, settings: Settings, sent: pa.Table, home: Path, parallel: int
 ) -> dict[str, Any]:
     """Make the files in a new directory, load them into an empty table, and return the figures of the pass.
 
-    All rows are compared with the rows that were `sent`. Raises UnavailableError without the warehouse or the route,
-    WrongResultError for other rows.
+    Raises UnavailableError without the warehouse or the route, and WrongResultError if other rows than `sent` arrived.
     """
     route, warehouse = task
-    directory.mkdir()
+    home.mkdir()
     try:
         with WAREHOUSES[warehouse](servers, settings) as target:
             start = time.perf_counter()
-            route.function(servers, directory, parallel)
+            route.function(servers, home, parallel)
             made = time.perf_counter()
-            files = sorted(directory.iterdir())
+            files = sorted(home.iterdir())
             target.load(files, parallel)
             loaded = time.perf_counter()
             wrong, _, _ = buildings.difference(target.content(), sent)
@@ -211,4 +259,4 @@ def moved(
         times = {"files_s": made - start, "load_s": loaded - made, "seconds": loaded - start}
         return right(sizes | times | {"rows_per_s": sent.num_rows / (loaded - start)}, wrong)
     finally:
-        shutil.rmtree(directory)
+        shutil.rmtree(home)
