@@ -38,7 +38,7 @@ def test_imports_go_one_way_and_in_no_circle() -> None:
     ("module", "line"),
     [
         ("bench/store.py", "from framehaul.studies import pgbench"),
-        ("servers/address.py", "from framehaul.servers import docker"),
+        ("servers/local.py", "from framehaul.servers import docker"),
     ],
 )
 def test_an_import_the_wrong_way_or_in_a_circle_is_found(module: str, line: str, tmp_path: Path) -> None:

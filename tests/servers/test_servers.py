@@ -35,7 +35,7 @@ from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
 from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept
-from framehaul.servers.postgres import elsewhere
+from framehaul.servers.local import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings

@@ -25,7 +25,7 @@ from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, 
 from framehaul.data.schema import Column, Table
 from framehaul.data.text import numba_waits
 from framehaul.errors import FrameError, ServerError, TableError
-from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn
+from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database
 

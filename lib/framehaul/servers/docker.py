@@ -10,17 +10,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import ClickHouseServer, PostgresServer, Servers
-from framehaul.servers.local import password_in
-from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.local import ACCOUNT_FOR_ROOT, password_in
 from framehaul.settings import PREFIX, PROJECT, Settings
 
 POSTGRES_PORT, CLICKHOUSE_HTTP_PORT, CLICKHOUSE_NATIVE_PORT = 55432, 58123, 59000
-PGBOUNCER_PORT = 56432
-"""Port of the connection pooler in the profile `pgbouncer`."""
 EVERY_PROFILE = ("--profile", "*")
 """Arguments without which services of a profile stay up: https://github.com/docker/compose/issues/13647"""
 
@@ -65,11 +61,6 @@ def _servers(settings: Settings) -> Servers:
     )
 
 
-def pooled(settings: Settings) -> PostgresServer:
-    """Return the address of PgBouncer, which the profile `pgbouncer` starts."""
-    return replace(_servers(settings).postgres, port=PGBOUNCER_PORT)
-
-
 def _compose(settings: Settings, *arguments: str) -> str:
     if shutil.which("docker") is None:
         raise ServerError("SERVERS=docker needs the docker command with its compose plugin; or use SERVERS=embedded")
@@ -90,15 +81,9 @@ def _variables(settings: Settings) -> dict[str, str]:
     exchange.mkdir(mode=0o700, exist_ok=True)
     if os.getuid() == 0:  # PostgreSQL refuses to run as root
         shutil.chown(exchange, ACCOUNT_FOR_ROOT, pwd.getpwnam(ACCOUNT_FOR_ROOT).pw_gid)
-    servers = _servers(settings)
-    values = {
-        "POSTGRES_PASSWORD": servers.postgres.password,
-        "POSTGRES_PORT": servers.postgres.port,
-        "CLICKHOUSE_PASSWORD": servers.clickhouse.password,
-        "CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
-        "CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
-        "EXCHANGE": exchange,
-        "UID": exchange.stat().st_uid,
-        "GID": exchange.stat().st_gid,
-    }
+    servers, owner = _servers(settings), exchange.stat()
+    values = {"EXCHANGE": exchange, "UID": owner.st_uid, "GID": owner.st_gid}
+    values |= {"POSTGRES_PASSWORD": servers.postgres.password, "POSTGRES_PORT": servers.postgres.port}
+    values |= {"CLICKHOUSE_PASSWORD": servers.clickhouse.password, "CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port}
+    values |= {"CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port}
     return {f"{PREFIX}{name}": str(value) for name, value in values.items()}

@@ -25,7 +25,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Link, Pooler, Relaying, certificate, fill, of_docker, pooling, relaying
+from framehaul.servers.relay import Link, Pooler, Relaying, certificate, fill, pooling, relaying
 from framehaul.settings import Settings
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
@@ -245,7 +245,7 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
         stack.callback(os.environ.pop, "SSL_CERT_FILE")
         pooler: Pooler | str
         try:
-            pooler = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
+            pooler = stack.enter_context(pooling(both.postgres))
         except UnavailableError as error:
             pooler = str(error)
         yield Proxies(both, network, tls, authority, pooler)

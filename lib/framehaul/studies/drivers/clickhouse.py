@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
+from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.shapes import Driver, Row, Shape
 from framehaul.techniques.clients import (
     open_asynch,

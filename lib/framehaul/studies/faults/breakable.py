@@ -15,9 +15,7 @@ import psutil
 
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.servers import PostgresServer, Server, Servers
-from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.local import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres, remove
+from framehaul.servers.local import EmbeddedClickHouse, EmbeddedPostgres, choose_port, remove
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.techniques.registry import Database
 

@@ -23,7 +23,7 @@ from framehaul.bench.passes import Pass, attempt, value_of
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
-from framehaul.servers.postgres import program
+from framehaul.servers.local import program
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.services import Service

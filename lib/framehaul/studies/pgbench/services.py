@@ -14,11 +14,9 @@ import psutil
 from framehaul import servers
 from framehaul.bench.environment import cores
 from framehaul.errors import ServerError, SettingsError
-from framehaul.servers import PostgresServer
-from framehaul.servers.address import parse_postgres_dsn
+from framehaul.servers import PostgresServer, parse_postgres_dsn
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.local import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres
+from framehaul.servers.local import EmbeddedPostgres, choose_port
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.disks import Disk, disk_of
 from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
