@@ -13,8 +13,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from framehaul.errors import ServerError
 from framehaul.settings import Settings
 
-TIMEOUT_SECONDS = 600
-"""Time limit of clients for an answer."""
+TIMEOUT_SECONDS = 600  # of clients, for an answer
 VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
 """Variables with libpq's defaults for parts of an address: https://www.postgresql.org/docs/18/libpq-envars.html"""
 

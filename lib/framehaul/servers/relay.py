@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -35,17 +35,14 @@ import psycopg
 
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer, Server
-from framehaul.servers.local import ACCOUNT_FOR_ROOT, choose_port, when_ready, write_private
+from framehaul.servers.local import ACCOUNT_FOR_ROOT, choose_port, give, when_ready, write_private
 
 CHUNK_BYTES = 1 << 16
 WINDOW_BYTES = 4 << 20
 """Maximum bytes of a connection in transit: about the limit of a receiver's window on Linux (tcp_rmem)."""
-CERTIFICATE = "server.pem"
-"""The file with the certificate and its key, next to that of the authority."""
 TLS_REQUEST, TLS_ACCEPTED = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
 """PostgreSQL's SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
-POOLED_CONNECTIONS = 4
-"""Minimum number of connections in the pool of PgBouncer."""
+POOLED_CONNECTIONS = 4  # minimum, in the pool of PgBouncer
 
 type Address = tuple[str, int]
 
@@ -176,8 +173,7 @@ def relayed[R: Relay](server: Server, kind: Callable[..., R]) -> Iterator[tuple[
             yield replace(server, host="127.0.0.1", port=relay.ports[0]), relay
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A network between a client and a server."""
 
     name: str
@@ -187,7 +183,7 @@ class Link:
 
 
 def certificate(directory: Path) -> Path:
-    """Write an authority, a certificate of it for 127.0.0.1 and its key, and return the path of the authority."""
+    """Return the path of a new authority, next to `server.pem`: a certificate of it for 127.0.0.1, with the key."""
     try:
         import trustme
     except ImportError:
@@ -196,12 +192,11 @@ def certificate(directory: Path) -> Path:
     authority, path = trustme.CA(), directory / "authority.pem"
     authority.cert_pem.write_to_path(str(path))
     made = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
-    write_private(path.with_name(CERTIFICATE), made.bytes().decode())
+    write_private(path.with_name("server.pem"), made.bytes().decode())
     return path
 
 
-@dataclass(frozen=True)
-class Relaying:
+class Relaying(NamedTuple):
     """A relay process and its port for each port of a server."""
 
     process: subprocess.Popen[bytes]
@@ -220,7 +215,7 @@ def relaying(*ports: int, authority: Path | None = None, postgres: int = 0) -> I
 
     Clients of the port `postgres` request TLS by PostgreSQL's protocol. Raises ServerError if the process cannot start.
     """
-    options = [authority.with_name(CERTIFICATE) if authority else "", postgres, *ports]
+    options = [authority.with_name("server.pem") if authority else "", postgres, *ports]
     command, pipe = [sys.executable, "-m", __name__, *map(str, options)], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, start_new_session=True) as process:
         assert process.stdout is not None
@@ -239,18 +234,17 @@ class _Network(Relay):
     def __init__(self, ports: list[int], tls: ssl.SSLContext | None, postgres: int) -> None:
         super().__init__(*(("127.0.0.1", port) for port in ports))
         self.delay_s = self.bytes_per_s = 0.0
-        self._postgres: Address = "127.0.0.1", postgres
         self._tls = dict.fromkeys(self._targets, tls)
-        self._tls_on_request = self._tls.pop(self._postgres, None)
+        self._tls_on_request = {target: self._tls.pop(target) for target in self._targets if target[1] == postgres}
         self._free_at = {True: 0.0, False: 0.0}
 
     async def _serve(self, target: Address, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        if self._tls_on_request is not None and target == self._postgres:
+        if context := self._tls_on_request.get(target):
             try:
                 if await client.readexactly(len(TLS_REQUEST)) != TLS_REQUEST:
                     raise ConnectionAbortedError
                 to_client.write(TLS_ACCEPTED)
-                await to_client.start_tls(self._tls_on_request)
+                await to_client.start_tls(context)
             except (OSError, EOFError):
                 to_client.transport.abort()
                 return
@@ -303,8 +297,8 @@ def pooling(server: PostgresServer) -> Iterator[Pooler]:
             options = ["max_prepared_statements = 0"]
         if os.geteuid() == 0:  # PgBouncer refuses to run as root
             options.append(f"user = {ACCOUNT_FOR_ROOT}")
-            for path in (Path(name), users):
-                shutil.chown(path, ACCOUNT_FOR_ROOT)
+        for path in (Path(name), users):
+            give(path)
         # Other settings are PgBouncer's defaults: https://www.pgbouncer.org/config.html. By default, a single client
         # gets the same connection for each transaction; here each gets the next one, unchecked, as in a busy pool.
         options += ["pool_mode = transaction", "server_round_robin = 1", "server_check_delay = 86400"]

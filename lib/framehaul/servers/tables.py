@@ -33,15 +33,17 @@ SELECT count() FROM system.merges WHERE database = currentDatabase()
 """
 LOAD_ROWS = 2_500_000
 """Maximum rows of the blocks in which ClickHouse loads a table; a row takes about 300 bytes of memory."""
-POSTGRES_SETTINGS = (
-    "autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather "
-    "shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate"
-)
-CLICKHOUSE_SETTINGS = (
-    "async_insert fsync_metadata max_insert_threads max_threads max_block_size max_insert_block_size "
-    "output_format_arrow_use_native_writer output_format_parquet_use_custom_encoder "
-    "input_format_parquet_use_native_reader_v3 output_format_parquet_compression_method"
-)
+POSTGRES_SETTINGS = """
+SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(string_to_array(
+    'autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather '
+    'shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate', ' '))
+"""
+CLICKHOUSE_SETTINGS = """
+SELECT name, value FROM system.settings WHERE changed OR has(splitByChar(' ',
+    'async_insert fsync_metadata max_insert_threads max_threads max_block_size max_insert_block_size '
+    || 'output_format_arrow_use_native_writer output_format_parquet_use_custom_encoder '
+    || 'input_format_parquet_use_native_reader_v3 output_format_parquet_compression_method'), name)
+"""
 
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
@@ -53,18 +55,18 @@ class Tables:
     """Operations on our tables on one server."""
 
     product: ClassVar[str]
-    ddl: ClassVar[str]
-    name: ClassVar[str]
-    """The attributes of a table with its statement and its quoted name for this server."""
+    database: ClassVar[str]
     comments: ClassVar[str]
     """A query for the comment of a table or view, without a row if it does not exist."""
     marking: ClassVar[str]
     dropping: ClassVar[str]
     """The statement that gives a new table our comment, and the statement that drops it."""
+    settings: ClassVar[str]
+    """A query for the names and values of relevant settings."""
     quoted: Callable[[str], str]
     run: Callable[..., Any]
     """Run a statement and return its answer; raises ServerError."""
-    rows: Callable[..., Sequence[Sequence[Any]]]
+    rows: Callable[..., Any]
     """Return the rows of a query with parameters in the form of the server; raises ServerError."""
     quiesce: Callable[[], None]
     """Wait for the server's background work, so that it does not slow the next pass down."""
@@ -75,8 +77,6 @@ class Tables:
     """
     content: Callable[[Table], pl.DataFrame]
     """Return the whole table by a path that no technique uses; a text column that is not all UTF-8 stays binary."""
-    metadata: Callable[[], dict[str, Any]]
-    """Return the server's version and relevant settings."""
     _hash: Callable[[Table, Sequence[Column]], str]
     """Return the SQL of a 64-bit hash of these columns in a row."""
     _connection: Callable[[], AbstractContextManager[Any]]
@@ -95,7 +95,7 @@ class Tables:
 
     def create(self, table: Table) -> None:
         """Create a table and first drop our table of that name; raises ServerError for a table that is not ours."""
-        self.create_as(table.name, getattr(table, self.ddl))
+        self.create_as(table.name, getattr(table, f"{self.database}_ddl"))
 
     def create_as(self, name: str, ddl: str) -> None:
         """Create a table like `create`, with a statement that for ClickHouse must contain our comment."""
@@ -124,9 +124,14 @@ class Tables:
         return dict(zip(table.column_names, fingerprints, strict=True))
 
     def _fingerprints(self, table: Table, parts: Sequence[Sequence[Column]]) -> list[Fingerprint]:
+        name = getattr(table, f"{self.database}_name")
         sums = ", ".join(f"coalesce(sum({self._hash(table, columns)}), 0)" for columns in parts)
-        rows, *values = map(int, self.rows(f"SELECT count(*), {sums} FROM {getattr(table, self.name)}")[0])
+        rows, *values = map(int, self.rows(f"SELECT count(*), {sums} FROM {name}")[0])
         return [(rows, value) for value in values]
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the server's version and relevant settings."""
+        return {"version": self.rows("SELECT version()")[0][0], "settings": dict(self.rows(self.settings))}
 
 
 @dataclass(eq=False, repr=False)
@@ -134,8 +139,7 @@ class PostgresTables(Tables):
     """Operations on our tables on PostgreSQL."""
 
     server: PostgresServer
-    product = "PostgreSQL"
-    ddl, name = "postgres_ddl", "postgres_name"
+    product, database, settings = "PostgreSQL", "postgres", POSTGRES_SETTINGS
     comments = "SELECT obj_description(oid) FROM pg_class WHERE relname = %(name)s AND pg_table_is_visible(oid)"
     marking, dropping = f"; COMMENT ON TABLE {{}} IS '{COMMENT}'", "DROP TABLE {}"  # PostgreSQL runs both or none
     quoted = staticmethod(quote_postgres)
@@ -212,14 +216,9 @@ class PostgresTables(Tables):
         return f"hashtextextended(hash_record_extended(ROW({', '.join(map(value, columns))}), 0)::text, 0)"
 
     def metadata(self) -> dict[str, Any]:
-        names = f"string_to_array('{POSTGRES_SETTINGS}', ' ')"
-        settings = f"SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY({names}) ORDER BY name"
-        return {
-            "version": self.run("SELECT version()")[0][0],
-            "transport": "Unix socket" if self.server.over_socket else "TCP",
-            "settings": dict(self.run(settings)),
-            "extensions": dict(self.run("SELECT extname, extversion FROM pg_extension ORDER BY 1")),
-        }
+        extensions = dict(self.run("SELECT extname, extversion FROM pg_extension ORDER BY 1"))
+        transport = "Unix socket" if self.server.over_socket else "TCP"
+        return {**super().metadata(), "transport": transport, "extensions": extensions}
 
 
 _tls = cache(httpx.create_ssl_context)
@@ -231,8 +230,7 @@ class ClickHouseTables(Tables):
     """Operations on our tables on ClickHouse."""
 
     server: ClickHouseServer
-    product = "ClickHouse"
-    ddl, name = "clickhouse_ddl", "clickhouse_name"
+    product, database, settings = "ClickHouse", "clickhouse", CLICKHOUSE_SETTINGS
     comments = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
     marking, dropping = "", "DROP TABLE {} SYNC"
     quoted = staticmethod(quote_clickhouse)
@@ -296,24 +294,17 @@ class ClickHouseTables(Tables):
         names = [quote_clickhouse(column.name) for column in columns]
         return f"cityHash64({', '.join(f"isNull({name}), ifNull(toString({name}), '')" for name in names)})"
 
-    def metadata(self) -> dict[str, Any]:
-        wanted = f"has(splitByChar(' ', '{CLICKHOUSE_SETTINGS}'), name)"
-        settings = self.rows(f"SELECT name, value FROM system.settings WHERE {wanted} OR changed ORDER BY name")
-        return {"version": self.rows("SELECT version()")[0][0], "settings": dict(settings)}
-
 
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
     """Return an object for operations on our tables on a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
 
 
-AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
-
-
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the frame with bytes (or lists of bytes) cast to text in each text column that is all UTF-8."""
+    texts: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
     for column in table.columns:
-        text = AS_TEXT.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
+        text = texts.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
         if text is not None:
             with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
                 frame = frame.with_columns(pl.col(column.name).cast(text))
