@@ -82,10 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run.
-
-    Of slow tests each goes by itself: it takes longer than what a file shares.
-    """
+    """A worker takes the tests of a file, or all that read a whole run; a slow test, which takes longer, is alone."""
     from xdist.scheduler import LoadScopeScheduling
 
     slow = config.option.markexpr == "slow"
@@ -93,9 +90,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # ships no types
         def _split_scope(self, nodeid: str) -> str:
             file, name = nodeid.partition("[")[0].split("::", 1)
-            if name in readers_of_a_run(PROJECT / file):
-                return "a whole run"
-            return f"{file}::{name}" if slow else file
+            by_itself = f"{file}::{name}" if slow else file
+            return "a whole run" if name in readers_of_a_run(PROJECT / file) else by_itself
 
     return ByFile(config, log)
 

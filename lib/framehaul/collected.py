@@ -49,7 +49,7 @@ def page(results: Path) -> dict[str, Any]:
                 found += _rows_of(notebook, path, path.stat().st_mtime_ns, run.get("table", "standard"))
         seen |= {run["run_id"] for run in metadata["runs"].values() if "run_id" in run}
         if found:
-            known.append(_run(directory, metadata, is_committed=directory != results))
+            known.append(_run(directory, metadata) | ({"name": "this run"} if directory == results else {}))
             rows += [row | {"run": known[-1]["name"]} for row in found]
     carried: dict[str, dict[str, str]] = {}
     # A quick run tries few techniques; the types of the others come from the committed run.
@@ -63,12 +63,11 @@ def page(results: Path) -> dict[str, Any]:
     return {"runs": known, "columns": [*COLUMNS], "rows": shown, "techniques": techniques}
 
 
-def _run(directory: Path, metadata: dict[str, Any], *, is_committed: bool) -> dict[str, Any]:
+def _run(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     runs = [metadata["runs"][notebook] for notebook in STUDIES if notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     name = f"{directory.parent.name}, {directory.name}" + (f", up to {most:,} rows" if most else "")
     started, machine = min((run["started"] for run in runs), default=""), machines_text(metadata, runs)
-    name = name if is_committed else "this run"
     return {"name": name, "commit": metadata.get("commit", ""), "machine": machine, "started": started}
 
 

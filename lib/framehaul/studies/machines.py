@@ -71,16 +71,16 @@ def problems(directory: Path) -> list[str]:
     if (size := sum(path.stat().st_size for path in paths)) > MOST_BYTES:
         return [f"{size:,} bytes are too many: a run has at most {MOST_BYTES:,}; run it with PROFILE=0"]
     remedy = f"a run has all four directions; run make all {ENOUGH} NOTEBOOKS='01 02 03 04'"
-    absent = [study.results for study in TRANSFERS if directory / study.results not in paths]
+    wrong = [f"{study.results} is missing: {remedy}" for study in TRANSFERS if directory / study.results not in paths]
     try:
         metadata: Any = store.read_metadata(directory)
-        wrong = [*_environment_problems(metadata)]
-        for study in [FILES[path.name] for path in paths if path.name in FILES and not wrong]:
+        wrong += (of_run := [*_environment_problems(metadata)])
+        for study in [FILES[path.name] for path in paths if path.name in FILES and not of_run]:
             passes = store.read(directory / study.results, imported(study.rows))
             wrong += _file_problems(study, passes, metadata["runs"].get(study.notebook, {}))
     except ResultsError as error:
-        wrong = [str(error)]
-    return [f"{name} is missing: {remedy}" for name in absent] + wrong
+        wrong.append(str(error))
+    return wrong
 
 
 def _environment_problems(metadata: Any) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _environment_problems(metadata: Any) -> Iterator[str]:
         yield "made at several commits, on several machines or with several sets of libraries: run all again with one"
     for commit in sorted(commits):
         if not COMMIT.fullmatch(commit) or git("cat-file", "-e", f"{commit}^{{commit}}") is None:
-            yield f"made at commit {commit[:40]}: code that was changed, or that is not in this repository (git fetch)"
+            yield f"made at commit {commit[:40]}: changed, or not in this repository; commit (or git fetch) and run again"
 
 
 def _file_problems(study: Study, passes: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[str]:
@@ -122,10 +122,8 @@ def _transfer_problems(study: Study, passes: pl.DataFrame) -> Iterator[str]:
     name, here = study.results, [one for one in techniques() if f"{one.database}_{one.direction}" == study.name]
     known = {(one.database, one.direction, one.name, one.label, one.origin) for one in here}
     found = {*passes.select("database", "direction", "technique", "label", "origin").iter_rows()}
-    for other in sorted(str(one[:3])[:80] for one in found - known)[:3]:
-        yield f"{name}: {other} is no technique of this version, or has another label; run it again"
-    for missing in sorted(one[2] for one in known - found)[:3]:
-        yield f"{name}: {missing} is missing, and a technique that cannot run is skipped with a reason; run it again"
+    for technique in sorted({str(one[2])[:80] for one in known ^ found})[:3]:
+        yield f"{name}: {technique} is missing (one that cannot run is skipped) or has another label; run it again"
     follows = pl.col("rows_per_s").is_close(pl.col("rows") / pl.col("seconds"), rel_tol=1e-6)
     for number in passes.drop_nulls("seconds").filter(~follows | (pl.col("seconds") <= 0))["pass"].head(1):
         yield f"{name}: pass {number} has other rows/s than its rows and seconds give; run it again"
