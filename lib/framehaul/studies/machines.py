@@ -97,7 +97,7 @@ def _environment_problems(metadata: Any) -> Iterator[str]:
         yield "made at several commits, on several machines or with several sets of libraries: run all again with one"
     for commit in sorted(commits):
         if not COMMIT.fullmatch(commit) or git("cat-file", "-e", f"{commit}^{{commit}}") is None:
-            yield f"made at commit {commit[:40]}: changed, or not in this repository; commit (or git fetch) and run again"
+            yield f"commit {commit[:40]}: changed, or not in this repository; commit (or git fetch) and run again"
 
 
 def _file_problems(study: Study, passes: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[str]:
