@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 which = recording.which(one) | {"driver": one.driver, "contract": one.contract and one.contract.kind}
                 for number in range(1, 7):
                     writer.write(result(number=number, seconds=0.5 + number / 100, **which, **of_run))
-        runs[study.notebook] = {
-            "run_id": study.name, "started": f"{DAY} 10:00 UTC", "seed": 20260407, "rows": 1000, "passes": 6,
-            "warmup": 1, "commit": COMMIT, "made_with": "these",
-        }  # fmt: skip
+        run = {"run_id": study.name, "started": f"{DAY} 10:00 UTC", "rows": 1000, "passes": 6, "warmup": 1}
+        runs[study.notebook] = run | {"seed": 20260407, "commit": COMMIT, "made_with": "these"}
     machine = {"cpu": "A CPU", "cores": 8, "memory_gib": 31.2, "system": "Linux"}
     environment = {"commit": COMMIT, "libraries": {}, "python": "3.13", "machine": machine, "runs": runs}
     (directory / "environment.json").write_text(json.dumps(environment))
@@ -157,6 +156,7 @@ def test_ci_reads_what_comes_and_runs_none_of_it(run: Path, tmp_path: Path, monk
     (home / "Makefile").write_text("setup:\n\t@true\n")
     (home / ".gitignore").write_text(".venv\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    brought = partial(shutil.copytree, run, home / "machines" / "x-1" / DAY)
 
     def git(arguments: str) -> str:
         command = ["git", "-c", "user.name=x", "-c", "user.email=x@x", *arguments.split()]
@@ -177,9 +177,6 @@ def test_ci_reads_what_comes_and_runs_none_of_it(run: Path, tmp_path: Path, monk
         assert not [path for path in (home / "machines").rglob("*") if path.is_file()]
         shutil.rmtree(home / "machines", ignore_errors=True)
         return done.returncode, done.stdout + done.stderr
-
-    def brought() -> Path:
-        return shutil.copytree(run, home / "machines" / "x-1" / DAY)
 
     code, said = checked(brought)
     assert (code, "postgres_read.csv" in said, "->" in said) == (0, True, False), said
