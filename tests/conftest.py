@@ -36,8 +36,6 @@ from framehaul.techniques import Technique, techniques
 REFERENCE = store.MACHINES / "xeon-2-cores" / "2026-11-26"
 """The reference run as it is kept, whatever `make all` has put into `results/` since."""
 TEMPORARY = pytest.StashKey[Path]()
-EXPECTED_LEFT = ("pytest-of-*", "uv-*.lock")
-"""In the directory for all that is temporary: what pytest keeps for a look, and uv's locks."""
 
 # No test has a time limit, for a busy machine breaks it: Hypothesis would have 200 ms, and one for making examples.
 hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -60,7 +58,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     directory = session.config.stash.get(TEMPORARY, None)
     if directory is None:
         return
-    left = sorted(path.name for path in directory.iterdir() if not any(map(path.match, EXPECTED_LEFT)))
+    kept = ("pytest-of-*", "uv-*.lock")  # what pytest keeps for a look, and uv's locks
+    left = sorted(path.name for path in directory.iterdir() if not any(map(path.match, kept)))
     if session.exitstatus == pytest.ExitCode.OK and not left:
         shutil.rmtree(directory)
         return
@@ -78,29 +77,21 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first: what reads a whole run, and then the longest files."""
     places = {name: place for place, name in enumerate(LONGEST)}
-
-    def place(item: pytest.Item) -> tuple[bool, int]:
-        return "out" not in getattr(item, "fixturenames", ()), places.get(item.path.stem, len(places))
-
-    items.sort(key=place)
+    of_runs = {item for item in items if "out" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item not in of_runs, places.get(item.path.stem, len(places))))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run.
-
-    Of slow tests each goes by itself: it takes longer than what a file shares.
-    """
+    """A worker takes the tests of a file, or all that read a whole run; a slow test, which takes longer, is alone."""
     from xdist.scheduler import LoadScopeScheduling
 
     slow = config.option.markexpr == "slow"
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # ships no types
         def _split_scope(self, nodeid: str) -> str:
-            file, _, rest = nodeid.partition("::")
-            name = rest.partition("[")[0]
-            if name in readers_of_a_run(PROJECT / file):
-                return "a whole run"
-            return f"{file}::{name}" if slow else file
+            file, name = nodeid.partition("[")[0].split("::", 1)
+            by_itself = f"{file}::{name}" if slow else file
+            return "a whole run" if name in readers_of_a_run(PROJECT / file) else by_itself
 
     return ByFile(config, log)
 
@@ -116,12 +107,12 @@ def readers_of_a_run(path: Path) -> set[str]:
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
-ADBC_CLICKHOUSE = (Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml").exists()
 
 
 def lacks(found: Technique) -> bool:
     """Whether it needs what no package brings, and what is not here."""
-    here = {"pg_parquet": EXTENSIONS, "adbc_clickhouse": ADBC_CLICKHOUSE}
+    driver = Path(sys.prefix, "etc/adbc/drivers/clickhouse.toml")
+    here = {"pg_parquet": EXTENSIONS, "adbc_clickhouse": driver.exists()}
     return not all(here.get(one, True) for one in found.requires)
 
 

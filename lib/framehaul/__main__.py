@@ -187,7 +187,7 @@ def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
 
 def _clean(_: argparse.Namespace, settings: Settings) -> None:
     from framehaul.servers import docker, embedded
-    from framehaul.servers.postgres import stand_ins
+    from framehaul.servers.local import stand_ins
 
     embedded.stop(settings)
     docker.remove(settings)

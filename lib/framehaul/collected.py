@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,51 +39,36 @@ def page(results: Path) -> dict[str, Any]:
 
     The keys are `runs`, `columns`, `rows` (one per technique and place) and `techniques` by `database/direction/name`.
     """
-    known: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    drivers: dict[tuple[str, ...], str] = {}
-    # A quick run tries few techniques; the types of the others come from the committed run.
-    carried = _carried(store.RUN) | _carried(results)
-    seen = set[str]()
+    known, rows, seen = list[dict[str, Any]](), list[dict[str, Any]](), set[str]()
     for directory in dict.fromkeys([results, *store.machine_runs()]):
-        # A run that is also committed under `machines` is shown once.
-        found = [*_measured(directory, seen)]
-        seen |= {run["run_id"] for run in store.read_metadata(directory)["runs"].values() if "run_id" in run}
+        metadata, found = store.read_metadata(directory), []
+        for notebook, study in STUDIES.items():
+            path, run = directory / study.results, metadata["runs"].get(notebook, {})
+            # A run that is also committed under `machines` is shown once.
+            if path.exists() and run.get("run_id") not in seen:
+                found += _rows_of(notebook, path, path.stat().st_mtime_ns, run.get("table", "standard"))
+        seen |= {run["run_id"] for run in metadata["runs"].values() if "run_id" in run}
         if found:
-            known.append(_run(directory, is_committed=directory != results))
+            known.append(_run(directory, metadata) | ({"name": "this run"} if directory == results else {}))
             rows += [row | {"run": known[-1]["name"]} for row in found]
-            drivers |= {tuple(row[name] for name in PATH): row["driver"] for row in found}
-    techniques = {
-        "/".join(key): {
-            **_about(*key), "driver": DRIVERS.get(driver, driver), "types": carried.get("/".join(key), {}),
-        }
-        for key, driver in drivers.items()
-    }  # fmt: skip
-    return {
-        "runs": known, "columns": [*COLUMNS], "rows": [[row[name] for name in COLUMNS] for row in rows],
-        "techniques": techniques,
-    }  # fmt: skip
+    carried: dict[str, dict[str, str]] = {}
+    # A quick run tries few techniques; the types of the others come from the committed run.
+    for path in (store.RUN / FIDELITY.results, results / FIDELITY.results):
+        carried |= _carried(path, path.stat().st_mtime_ns) if path.exists() else {}
+    techniques = {}
+    for key, driver in {tuple(row[name] for name in PATH): row["driver"] for row in rows}.items():
+        types = carried.get("/".join(key), {})
+        techniques["/".join(key)] = {**_about(*key), "driver": DRIVERS.get(driver, driver), "types": types}
+    shown = [[row[name] for name in COLUMNS] for row in rows]
+    return {"runs": known, "columns": [*COLUMNS], "rows": shown, "techniques": techniques}
 
 
-def _run(directory: Path, *, is_committed: bool) -> dict[str, Any]:
-    metadata = store.read_metadata(directory)
+def _run(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     runs = [metadata["runs"][notebook] for notebook in STUDIES if notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
-    size = f", up to {most:,} rows" if most else ""
-    name = f"{directory.parent.name}, {directory.name}{size}" if is_committed else "this run"
-    return {
-        "name": name, "commit": metadata.get("commit", ""), "machine": machines_text(metadata, runs),
-        "started": min((run["started"] for run in runs), default=""),
-    }  # fmt: skip
-
-
-def _measured(directory: Path, seen: Set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run, one per technique and place, without notebooks whose run id is in `seen`."""
-    runs = store.read_metadata(directory)["runs"]
-    for notebook, study in STUDIES.items():
-        path, run = directory / study.results, runs.get(notebook, {})
-        if path.exists() and run.get("run_id") not in seen:
-            yield from _rows_of(notebook, path, path.stat().st_mtime_ns, TABLES[run.get("table", "standard")])
+    name = f"{directory.parent.name}, {directory.name}" + (f", up to {most:,} rows" if most else "")
+    started, machine = min((run["started"] for run in runs), default=""), machines_text(metadata, runs)
+    return {"name": name, "commit": metadata.get("commit", ""), "machine": machine, "started": started}
 
 
 @cache
@@ -92,24 +76,20 @@ def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, An
     """Return the rows of a file, cached by its modification time: the page is made again after every notebook."""
     study = STUDIES[notebook]
     try:
-        if study.measured:
-            passes: pl.DataFrame = imported(study.measured)(path.parent)
-        else:
-            passes = store.read(path).with_columns(table=pl.lit(table))
+        passes: pl.DataFrame = imported(study.measured)(path.parent) if study.measured else store.read(path)
     except ResultsError:
         return []  # a file of an older version, which the page of its study reports
+    passes = passes if study.measured else passes.with_columns(table=pl.lit(TABLES[table]))
     found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
     if found.is_empty():
         return []
     moved = pl.col("median_rows_per_s") * pl.col("seconds") / 1e6
     rows = []
     for row in found.with_columns(cpu=pl.col("client_cpu_s") / moved, run=pl.lit("")).to_dicts():
-        words = {
-            "contract": CLASSES[row["contract"]], "family": FAMILIES.get(row["family"], row["family"]),
-            "dtypes": dtypes_text(row["dtypes"] or ""), "ratio_text": ratio_text(row),
-            "rounds": [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []],
-        }  # fmt: skip
-        rows.append({"driver": row["driver"]} | {name: _short((row | words)[field]) for name, field in COLUMNS.items()})
+        row["contract"], row["family"] = CLASSES[row["contract"]], FAMILIES.get(row["family"], row["family"])
+        row["ratio_text"], row["dtypes"] = ratio_text(row), dtypes_text(row["dtypes"] or "")
+        row["rounds"] = [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []]
+        rows.append({"driver": row["driver"]} | {name: _short(row[field]) for name, field in COLUMNS.items()})
     return rows
 
 
@@ -118,14 +98,9 @@ def _short(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def _carried(directory: Path) -> dict[str, dict[str, str]]:
-    """Return the state of each type (`exact`, `converted`, `lost`, `refused`) for each technique that was tried."""
-    path = directory / FIDELITY.results
-    return _carried_of(path, path.stat().st_mtime_ns) if path.exists() else {}
-
-
 @cache
-def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
+def _carried(path: Path, _: int) -> dict[str, dict[str, str]]:
+    """Return the state of each type (`exact`, `converted`, `lost`, `refused`) for each technique of a file's matrix."""
     from framehaul.studies.fidelity import cases  # importing it is slow
 
     found: dict[str, dict[str, str]] = {}
@@ -141,13 +116,10 @@ def _about(database: str, direction: str, name: str) -> dict[str, Any]:
         registered = technique_named(database, direction, name)
     except KeyError:
         return {}
-    contract, asks = registered.contract, [REQUIREMENTS[one] for one in registered.requires]
-    terms = {} if contract is None else {
-        "locks": contract.locks, "visible while it runs": contract.others_see,
-        "left after a failure": contract.after_failure,
-    }  # fmt: skip
-    return {
-        "module": registered.function.__module__, "asks": asks, "terms": terms,
-        "about": " ".join((registered.function.__doc__ or "").split()),
-        "code": source(database, direction, [name]),
-    }  # fmt: skip
+    terms, contract = {}, registered.contract
+    if contract is not None:
+        terms = {"locks": contract.locks, "visible while it runs": contract.others_see}
+        terms["left after a failure"] = contract.after_failure
+    about = " ".join((registered.function.__doc__ or "").split())
+    asks, code = [REQUIREMENTS[one] for one in registered.requires], source(database, direction, [name])
+    return {"module": registered.function.__module__, "asks": asks, "terms": terms, "about": about, "code": code}

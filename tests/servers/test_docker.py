@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ import yaml
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker
-from framehaul.servers.network import CONFIGURATION, CONNECTIONS, WITHOUT_PREPARED
-from framehaul.servers.postgres import FOR_TRANSFERS
+from framehaul.servers.local import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
@@ -22,7 +20,7 @@ COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 
 def test_postgres_runs_with_the_settings_of_the_embedded_server() -> None:
     given = dict(word.split("=", 1) for word in COMPOSE["services"]["postgres"]["command"].split() if "=" in word)
-    wanted = FOR_TRANSFERS | {"logging_collector": "off", "timezone": "UTC"}
+    wanted = FOR_TRANSFERS | {"max_connections": "60", "timezone": "UTC"}
     assert {name: given.get(name) for name in wanted} == wanted
     assert given["shared_preload_libraries"] == "pg_parquet"
 
@@ -32,18 +30,6 @@ def test_ports_are_published_on_loopback_only_and_images_are_pinned() -> None:
         assert all(str(port).startswith("127.0.0.1:") for port in service["ports"])
     assert re.search(r":\d+\.\d+\.\d+\.\d+$", COMPOSE["services"]["clickhouse"]["image"])
     assert re.search(r"(?m)^FROM postgres:18\.\d+-", (PROJECT / "docker/postgres/Dockerfile").read_text())
-
-
-def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
-    given, wanted = ConfigParser(), ConfigParser()
-    given.read(PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini")
-    values = {"database": "framehaul", "server_port": 5432, "port": 6432, "users": "", "connections": CONNECTIONS}
-    wanted.read_string(CONFIGURATION.format(**values, more=WITHOUT_PREPARED))
-    same = {*wanted["pgbouncer"]} - {"listen_addr", "listen_port", "auth_file", "logfile"}
-    assert {name: given["pgbouncer"].get(name) for name in same} == {name: wanted["pgbouncer"][name] for name in same}
-    (tmp_path / "docker").mkdir()
-    found, port = docker.pooled(Settings(servers="docker", state_dir=tmp_path)), given["pgbouncer"]["listen_port"]
-    assert COMPOSE["services"]["pgbouncer"]["ports"] == [f"{found.host}:{found.port}:{port}"]
 
 
 @pytest.fixture
@@ -73,18 +59,17 @@ def test_profiles_of_the_environment_start_with_the_others_and_all_that_were_sta
     tmp_path: Path, asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(servers="docker", state_dir=tmp_path / "state")
-    monkeypatch.setenv("COMPOSE_PROFILES", "pgbouncer")
-    with docker.running(settings) as both:
-        pooled = docker.pooled(settings)
-        assert (pooled.port, pooled.password) == (docker.PGBOUNCER_PORT, both.postgres.password)
+    monkeypatch.setenv("COMPOSE_PROFILES", "bigquery")
+    with docker.running(settings):
+        pass
     monkeypatch.delenv("COMPOSE_PROFILES")
     docker.remove(settings)
     (tmp_path / "up").write_text("0123456789ab\n")
     with docker.running(settings):  # services that were up stay up
         pass
     assert asked() == [
-        "pgbouncer: ps --quiet --status=running", "pgbouncer: up --detach --build --wait",
-        "pgbouncer: --profile * ps --quiet --all", "pgbouncer: --profile * down", "none: --profile * down --volumes",
+        "bigquery: ps --quiet --status=running", "bigquery: up --detach --build --wait",
+        "bigquery: --profile * ps --quiet --all", "bigquery: --profile * down", "none: --profile * down --volumes",
         "none: ps --quiet --status=running", "none: up --detach --build --wait",
     ]  # fmt: skip
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
-import httpx
-import psycopg
 import pyarrow as pa
 import pytest
 
@@ -24,27 +21,6 @@ from tests.conftest import table_on
 THEIRS = ANALYTICS_METRICS.renamed("somebody's table")
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
 
-type Run = Callable[[str], object]
-
-
-@pytest.fixture
-def run(servers: Servers, database: str) -> Run:
-    """Runs a statement with a client of its own and gives the first value of its answer."""
-
-    def on_postgres(statement: str) -> object:
-        with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            row = cursor.fetchone() if cursor.description else None
-            return row[0] if row else None
-
-    def on_clickhouse(statement: str) -> object:
-        login = servers.clickhouse.user, servers.clickhouse.password
-        response = httpx.post(servers.clickhouse.url, auth=login, content=statement.encode(), trust_env=False)
-        text = response.raise_for_status().text.strip()
-        return int(text) if text else None
-
-    return on_postgres if database == "postgres" else on_clickhouse
-
 
 def assert_untouchable(server: PostgresServer | ClickHouseServer) -> None:
     for refused in (tables_of(server).drop, tables_of(server).create):
@@ -53,28 +29,26 @@ def assert_untouchable(server: PostgresServer | ClickHouseServer) -> None:
 
 
 @BOTH_DATABASES
-def test_a_table_or_view_of_our_name_that_is_not_ours_is_refused_and_stays(
-    servers: Servers, database: str, run: Run
-) -> None:
-    name = getattr(THEIRS, f"{database}_name")
+def test_a_table_or_view_of_our_name_that_is_not_ours_is_refused_and_stays(servers: Servers, database: str) -> None:
+    name, server = getattr(THEIRS, f"{database}_name"), getattr(servers, database)
+    run, seven = tables_of(server).run, [(7,)] if database == "postgres" else b"7\n"
     for comment in ("", f"not {COMMENT}"):
         if database == "postgres":
-            run(f"CREATE TABLE {name} AS SELECT 7 AS a")
-            run(f"COMMENT ON TABLE {name} IS '{comment}'")
+            run(f"CREATE TABLE {name} AS SELECT 7 AS a; COMMENT ON TABLE {name} IS '{comment}'")
         else:
             run(f"CREATE TABLE {name} ENGINE = MergeTree ORDER BY a COMMENT '{comment}' AS SELECT 7 AS a")
-        assert_untouchable(getattr(servers, database))
-        assert run(f"SELECT a FROM {name}") == 7
+        assert_untouchable(server)
+        assert run(f"SELECT a FROM {name}") == seven
         run(f"DROP TABLE {name}")
     run(f"CREATE VIEW {name} AS SELECT 7 AS a")
-    assert_untouchable(getattr(servers, database))
-    assert run(f"SELECT a FROM {name}") == 7
+    assert_untouchable(server)
+    assert run(f"SELECT a FROM {name}") == seven
     run(f"DROP VIEW {name}")
 
 
 @BOTH_DATABASES
 def test_a_server_that_cannot_be_used_is_named_and_its_password_is_not(servers: Servers, database: str) -> None:
-    server, free = getattr(servers, database), choose_port(None, "")
+    server, free = getattr(servers, database), choose_port()
     field = "port" if database == "postgres" else "http_port"
     for changed, said in (
         (replace(server, password="wrong-secret"), rf"{getattr(server, field)} .*(password|Authentication failed)"),
@@ -114,8 +88,8 @@ def test_our_own_merges_are_waited_for_and_those_of_others_are_not(servers: Serv
     tables.run("DROP TABLE merging SYNC")
 
 
-@pytest.mark.parametrize("database", ["postgres"])
-def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(servers: Servers, run: Run) -> None:
+def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(servers: Servers) -> None:
+    run = tables_of(servers.postgres).run
     run("CREATE EXTENSION citext")  # whose values are one in upper and in lower case
     table = replace(
         Table("framehaul_any_case", (Column("id", ColumnType.INT64), Column("name", ColumnType.TEXT)), ("id",)),
@@ -132,8 +106,8 @@ def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(serv
 def test_a_port_is_given_once_before_its_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     # Whoever chooses begins at the same one, as two processes may.
     monkeypatch.setattr(secrets, "randbelow", lambda _: 7)
-    assert len({choose_port(None, "") for _ in range(5)}) == 5
-    with socket.create_server(("127.0.0.1", choose_port(None, ""))) as server:
+    assert len({choose_port() for _ in range(5)}) == 5
+    with socket.create_server(("127.0.0.1", choose_port())) as server:
         with socket.create_connection(server.getsockname()):
             server.accept()[0].close()
         with pytest.raises(ServerError, match=rf"port {server.getsockname()[1]} is occupied"):

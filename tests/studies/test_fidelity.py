@@ -206,7 +206,7 @@ def test_what_an_interrupted_run_has_left_is_not_tried_again(servers: Servers) -
 def test_what_was_left_by_a_killed_run_is_made_anew(servers: Servers) -> None:
     for place in (trial.hostile_session, trial.without_encoding):
         with place(servers.postgres), place(servers.postgres) as server:
-            tables_of(server).ping()
+            tables_of(server).run("SELECT 1")
 
 
 def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers: Servers) -> None:

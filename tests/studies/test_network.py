@@ -19,8 +19,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError
 from framehaul.servers import PostgresServer, Servers
-from framehaul.servers.network import pooling
-from framehaul.servers.relay import Relay, relayed
+from framehaul.servers.relay import Relay, pooling, relayed
 from framehaul.settings import Settings
 from framehaul.studies import network
 from framehaul.studies.network import LINKS, LOOPBACK, Proxies, Task, placed

@@ -24,8 +24,7 @@ from framehaul.data.frames import from_polars
 from framehaul.data.schema import Column, Table, quote_postgres_text
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import PostgresServer, Servers, hostile
-from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.local import choose_port
+from framehaul.servers.local import EmbeddedClickHouse, choose_port
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.trial import difference_of, hostile_session
 from framehaul.techniques import Technique, techniques, upserts

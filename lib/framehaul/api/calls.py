@@ -28,7 +28,7 @@ from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.schema import Column, Table
 from framehaul.errors import FrameError, ServerError, TableError
-from framehaul.servers.address import parse_clickhouse_url, parse_postgres_dsn
+from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database
 

@@ -166,7 +166,7 @@ class Passes:
         deadline = time.monotonic() + SERVER_RETURN_SECONDS
         while self._unfinished:
             try:
-                self.tables.ping()
+                self.tables.run("SELECT 1")
                 self._unfinished = ""
             except ServerError as error:
                 if time.monotonic() > deadline:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from framehaul.errors import ServerError
-from framehaul.servers.address import ClickHouseServer, PostgresServer, Servers
-from framehaul.servers.local import password_in
-from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.local import give, password_in
 from framehaul.settings import PREFIX, PROJECT, Settings
 
-POSTGRES_PORT, CLICKHOUSE_HTTP_PORT, CLICKHOUSE_NATIVE_PORT = 55432, 58123, 59000
-PGBOUNCER_PORT = 56432
-"""Port of the connection pooler in the profile `pgbouncer`."""
+POSTGRES_PORT, HTTP_PORT, NATIVE_PORT = 55432, 58123, 59000
 EVERY_PROFILE = ("--profile", "*")
 """Arguments without which services of a profile stay up: https://github.com/docker/compose/issues/13647"""
 
@@ -57,17 +52,12 @@ def _servers(settings: Settings) -> Servers:
     directory = settings.state_dir / "docker"
     passwords = [password_in(directory / f"{name}-password") for name in ("postgres", "clickhouse")]
     exchange = str(directory / "exchange"), "/framehaul-exchange"
-    ports = settings.postgres_port or POSTGRES_PORT, settings.clickhouse_http_port or CLICKHOUSE_HTTP_PORT
+    ports = settings.postgres_port or POSTGRES_PORT, settings.clickhouse_http_port or HTTP_PORT
     return Servers(
         PostgresServer("127.0.0.1", ports[0], "framehaul", passwords[0], "framehaul", exchange=exchange),
-        ClickHouseServer("127.0.0.1", ports[1], CLICKHOUSE_NATIVE_PORT, "framehaul", passwords[1], "default"),
+        ClickHouseServer("127.0.0.1", ports[1], NATIVE_PORT, "framehaul", passwords[1], "default"),
         "docker",
     )
-
-
-def pooled(settings: Settings) -> PostgresServer:
-    """Return the address of PgBouncer, which the profile `pgbouncer` starts."""
-    return replace(_servers(settings).postgres, port=PGBOUNCER_PORT)
 
 
 def _compose(settings: Settings, *arguments: str) -> str:
@@ -88,17 +78,9 @@ def _variables(settings: Settings) -> dict[str, str]:
     exchange = settings.state_dir / "docker" / "exchange"
     exchange.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     exchange.mkdir(mode=0o700, exist_ok=True)
-    if os.getuid() == 0:  # PostgreSQL refuses to run as root
-        shutil.chown(exchange, ACCOUNT_FOR_ROOT, pwd.getpwnam(ACCOUNT_FOR_ROOT).pw_gid)
-    servers = _servers(settings)
-    values = {
-        "POSTGRES_PASSWORD": servers.postgres.password,
-        "POSTGRES_PORT": servers.postgres.port,
-        "CLICKHOUSE_PASSWORD": servers.clickhouse.password,
-        "CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
-        "CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
-        "EXCHANGE": exchange,
-        "UID": exchange.stat().st_uid,
-        "GID": exchange.stat().st_gid,
-    }
+    give(exchange)
+    servers, owner = _servers(settings), exchange.stat()
+    values = {"EXCHANGE": exchange, "UID": owner.st_uid, "GID": owner.st_gid, "CLICKHOUSE_NATIVE_PORT": NATIVE_PORT}
+    values |= {"POSTGRES_PASSWORD": servers.postgres.password, "POSTGRES_PORT": servers.postgres.port}
+    values |= {"CLICKHOUSE_PASSWORD": servers.clickhouse.password, "CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port}
     return {f"{PREFIX}{name}": str(value) for name, value in values.items()}

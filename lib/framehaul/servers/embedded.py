@@ -1,9 +1,9 @@
 """Run both embedded servers in a supervisor process, and start, find and stop it.
 
-The process runs `python -m framehaul.servers.embedded` with settings in environment variables. It starts the servers,
-writes their addresses to `servers.json`, and restarts both when one dies. It stops them on SIGTERM or SIGINT. Unless
-`--detached`, it also stops them when its standard input closes, because its parent has ended. It inherits the locked
-file `supervisor.lock` and never closes it, so that the lock ends with the process.
+The supervisor runs `python -m framehaul.servers.embedded`. It starts the servers, writes their addresses to
+`servers.json`, and restarts both when one dies. It stops them on SIGTERM or SIGINT and, unless `--detached`, when its
+standard input closes, because its parent has ended. It inherits the locked file `supervisor.lock` and never closes it,
+so that the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import logging
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -30,21 +30,16 @@ from typing import IO, Any
 import psutil
 
 from framehaul.errors import ServerError, SettingsError
-from framehaul.servers.address import Servers
-from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.local import choose_port, end_of, write_private
-from framehaul.servers.postgres import EmbeddedPostgres, remove
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.local import EmbeddedClickHouse, EmbeddedPostgres, choose_port, end_of, remove, write_private
 from framehaul.settings import PREFIX, Settings, load_settings
 
 ADDRESSES, LOG, LOCK_OF_A_RUN = "servers.json", "supervisor.log", "run.lock"
-MAX_RESTARTS = 20
 LOCK = "supervisor.lock"
 """File that a living supervisor keeps locked; unlike a process id, the lock is never stale."""
-OURS_IN_STATE = re.compile(
-    r"postgres|clickhouse|docker|servers\.json|supervisor\.(lock|log)|run\.lock|[a-z_]+-\d+-\w{8}"
-)
+OURS_IN_STATE = re.compile(r"postgres|clickhouse|docker|servers\.json|supervisor\.lo(ck|g)|run\.lock|[a-z_]+-\d+-\w{8}")
 """Pattern of the servers' files in the state directory, which also contains tools that take minutes to build."""
-START_SECONDS = 90
+START_SECONDS, MAX_RESTARTS = 90, 20
 
 
 @contextmanager
@@ -87,11 +82,10 @@ def is_kept(state_dir: Path) -> bool:
 
 def locked(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
     """Lock a file until it is closed; return False if another process holds the lock."""
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 @contextmanager
@@ -134,46 +128,29 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
 def _start(settings: Settings, lock: IO[Any], *, detached: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which inherits the lock and publishes the addresses of the servers."""
     names = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
-    given = {f"{PREFIX}{name.upper()}": str(value) for name in names if (value := getattr(settings, name)) is not None}
-    others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    given = {f"{PREFIX}{name.upper()}": str(getattr(settings, name) or "") for name in names}
     command = [sys.executable, "-m", "framehaul.servers.embedded", *["--detached"] * detached]
     how: dict[str, Any] = {"stdin": subprocess.DEVNULL if detached else subprocess.PIPE, "pass_fds": [lock.fileno()]}
     (settings.state_dir / ADDRESSES).unlink(missing_ok=True)
     with (settings.state_dir / LOG).open("ab") as log:
         # In a session of its own, Ctrl-C reaches this process only, which then stops the servers in order.
-        return subprocess.Popen(command, env=others | given, stdout=log, stderr=log, start_new_session=True, **how)
+        return subprocess.Popen(command, env=os.environ | given, stdout=log, stderr=log, start_new_session=True, **how)
 
 
 def _published(state_dir: Path) -> Servers | None:
     """Return the servers whose addresses a living supervisor has published, or None."""
     try:
-        servers = Servers.from_json(json.loads((state_dir / ADDRESSES).read_text()))
+        values = json.loads((state_dir / ADDRESSES).read_text())
     except FileNotFoundError:
         return None
+    postgres, clickhouse = values.pop("postgres"), values.pop("clickhouse")
+    postgres |= {"options": (), "exchange": tuple(postgres["exchange"])}  # lists in JSON
+    servers = Servers(PostgresServer(**postgres), ClickHouseServer(**clickhouse), **values)
     return servers if psutil.pid_exists(servers.supervisor_process_id or 0) else None
 
 
-def main() -> None:
-    """Run the supervisor until a signal; exit with status 1 and print the reason if a server cannot start."""
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-
-    def stop_at_end_of_input() -> None:
-        while os.read(0, 4096):  # a blocking read of sys.stdin would hold its lock while the interpreter shuts down
-            pass
-        stop.set()
-
-    if "--detached" not in sys.argv:
-        Thread(target=stop_at_end_of_input, daemon=True).start()
-    try:
-        _keep(load_settings(env_file=None), stop)
-    except (ServerError, SettingsError) as error:
-        raise SystemExit(str(error)) from error
-
-
-def _keep(settings: Settings, stop: Event) -> None:
-    """Start both servers, publish their addresses, and restart both when one dies, until `stop` is set."""
+def _keep(settings: Settings, stop: Event, inputs: list[IO[str]]) -> None:
+    """Start both servers, publish their addresses, and restart both when one dies, until `stop` or an input's end."""
     home, addresses = settings.state_dir, settings.state_dir / ADDRESSES
     port = choose_port(settings.postgres_port, "FRAMEHAUL_POSTGRES_PORT")
     http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
@@ -186,15 +163,21 @@ def _keep(settings: Settings, stop: Event) -> None:
             servers = Servers(started[0].result(), started[1].result(), "embedded", os.getpid())
             write_private(addresses, json.dumps(asdict(servers)))
             while postgres.is_running() and clickhouse.is_running():
-                if stop.wait(0.2):
+                if stop.wait(0.2) or select.select(inputs, [], [], 0)[0]:  # nothing is written to the input
                     return
         finally:
             addresses.unlink(missing_ok=True)
             postgres.stop()
             clickhouse.stop()
-        logging.warning("a server died; starting both again (%d of %d)", restarts, MAX_RESTARTS)
+        print(f"a server died; starting both again ({restarts} of {MAX_RESTARTS})", flush=True)
     raise ServerError(f"a server died {MAX_RESTARTS} times; see the logs below {settings.state_dir}")
 
 
 if __name__ == "__main__":
-    main()
+    ended = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        _keep(load_settings(env_file=None), ended, [] if "--detached" in sys.argv else [sys.stdin])
+    except (ServerError, SettingsError) as error:
+        raise SystemExit(str(error)) from error

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import ssl
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -26,8 +25,7 @@ import pyarrow.ipc
 from framehaul.data.documents import with_documents
 from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import AnswerError, ServerError
-from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.address import TIMEOUT_SECONDS
+from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer, PostgresServer
 
 OUR_MERGES = f"""
 SELECT count() FROM system.merges WHERE database = currentDatabase()
@@ -35,15 +33,17 @@ SELECT count() FROM system.merges WHERE database = currentDatabase()
 """
 LOAD_ROWS = 2_500_000
 """Maximum rows of the blocks in which ClickHouse loads a table; a row takes about 300 bytes of memory."""
-POSTGRES_SETTINGS = (
-    "autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather "
-    "shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate"
-)
-CLICKHOUSE_SETTINGS = (
-    "async_insert fsync_metadata max_insert_threads max_threads max_block_size max_insert_block_size "
-    "output_format_arrow_use_native_writer output_format_parquet_use_custom_encoder "
-    "input_format_parquet_use_native_reader_v3 output_format_parquet_compression_method"
-)
+POSTGRES_SETTINGS = """
+SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(string_to_array(
+    'autovacuum checkpoint_timeout data_checksums fsync full_page_writes max_wal_size max_parallel_workers_per_gather '
+    'shared_buffers shared_preload_libraries synchronous_commit wal_compression wal_level work_mem lc_collate', ' '))
+"""
+CLICKHOUSE_SETTINGS = """
+SELECT name, value FROM system.settings WHERE changed OR has(splitByChar(' ',
+    'async_insert fsync_metadata max_insert_threads max_threads max_block_size max_insert_block_size '
+    || 'output_format_arrow_use_native_writer output_format_parquet_use_custom_encoder '
+    || 'input_format_parquet_use_native_reader_v3 output_format_parquet_compression_method'), name)
+"""
 
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
@@ -51,28 +51,37 @@ HASHED_TO_THE_BIT = {"uuid", "text", "bytea", "boolean", "smallint", "integer", 
 """PostgreSQL types whose hashes differ for different values; for floats, -0.0 and 0.0 have the same hash."""
 
 
-class Tables(ABC):
+class Tables:
     """Operations on our tables on one server."""
 
     product: ClassVar[str]
-    ddl: ClassVar[str]
-    name: ClassVar[str]
-    """The attributes of a table with its statement and its quoted name for this server."""
+    database: ClassVar[str]
     comments: ClassVar[str]
     """A query for the comment of a table or view, without a row if it does not exist."""
+    marking: ClassVar[str]
+    dropping: ClassVar[str]
+    """The statement that gives a new table our comment, and the statement that drops it."""
+    settings: ClassVar[str]
+    """A query for the names and values of relevant settings."""
+    quoted: Callable[[str], str]
+    run: Callable[..., Any]
+    """Run a statement and return its answer; raises ServerError."""
+    rows: Callable[..., Any]
+    """Return the rows of a query with parameters in the form of the server; raises ServerError."""
+    quiesce: Callable[[], None]
+    """Wait for the server's background work, so that it does not slow the next pass down."""
+    load: Callable[[Table, pa.Table], None]
+    """Fill a new table by a path that no technique uses, and prepare it for reading.
+
+    A text column may be binary: its bytes are stored unchanged, if the server allows invalid text.
+    """
+    content: Callable[[Table], pl.DataFrame]
+    """Return the whole table by a path that no technique uses; a text column that is not all UTF-8 stays binary."""
+    _hash: Callable[[Table, Sequence[Column]], str]
+    """Return the SQL of a 64-bit hash of these columns in a row."""
+    _connection: Callable[[], AbstractContextManager[Any]]
+    """Return the kept connection, or a new connection that is closed after one operation."""
     _kept: Any = None
-
-    @abstractmethod
-    def run(self, query: str) -> Any:
-        """Run a statement and return its answer; raises ServerError."""
-
-    @abstractmethod
-    def rows(self, query: str, **parameters: str) -> Sequence[Sequence[Any]]:
-        """Return the rows of a query with parameters in the form of the server; raises ServerError."""
-
-    @abstractmethod
-    def _connection(self) -> AbstractContextManager[Any]:
-        """Return the kept connection, or a new connection that is closed after one operation."""
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -84,18 +93,14 @@ class Tables(ABC):
             finally:
                 self._kept = None
 
-    def ping(self) -> None:
-        """Run a trivial query; raises ServerError when the server does not answer."""
-        self.run("SELECT 1")
-
     def create(self, table: Table) -> None:
         """Create a table and first drop our table of that name; raises ServerError for a table that is not ours."""
-        self.create_as(table.name, getattr(table, self.ddl))
+        self.create_as(table.name, getattr(table, f"{self.database}_ddl"))
 
     def create_as(self, name: str, ddl: str) -> None:
         """Create a table like `create`, with a statement that for ClickHouse must contain our comment."""
         self.drop_named(name)
-        self.run(ddl)
+        self.run(ddl + self.marking.format(self.quoted(name)))
 
     def drop(self, table: Table) -> None:
         """Drop a table if it exists; raises ServerError if it is not ours."""
@@ -105,29 +110,9 @@ class Tables(ABC):
         """Drop the table of a name if it exists; raises ServerError if it is not ours."""
         for (comment,) in self.rows(self.comments, name=name):
             if comment != COMMENT:
-                raise ServerError(
-                    f"{self.product} holds a table {name} that framehaul did not make; it stays as it is. "
-                    "Rename it, or give framehaul another database"
-                )
-            self._drop(name)
-
-    @abstractmethod
-    def _drop(self, name: str) -> None: ...
-
-    @abstractmethod
-    def quiesce(self) -> None:
-        """Wait for the server's background work, so that it does not slow the next pass down."""
-
-    @abstractmethod
-    def load(self, table: Table, content: pa.Table) -> None:
-        """Fill a new table by a path that no technique uses, and prepare it for reading.
-
-        A text column may be binary: its bytes are stored unchanged, if the server allows invalid text.
-        """
-
-    @abstractmethod
-    def content(self, table: Table) -> pl.DataFrame:
-        """Return the whole table by a path that no technique uses; a text column that is not all UTF-8 stays binary."""
+                remedy = "it stays as it is. Rename it, or give framehaul another database"
+                raise ServerError(f"{self.product} holds a table {name} that framehaul did not make; {remedy}")
+            self.run(self.dropping.format(self.quoted(name)))
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Return the fingerprint of whole rows."""
@@ -139,28 +124,25 @@ class Tables(ABC):
         return dict(zip(table.column_names, fingerprints, strict=True))
 
     def _fingerprints(self, table: Table, parts: Sequence[Sequence[Column]]) -> list[Fingerprint]:
+        name = getattr(table, f"{self.database}_name")
         sums = ", ".join(f"coalesce(sum({self._hash(table, columns)}), 0)" for columns in parts)
-        rows, *values = map(int, self.rows(f"SELECT count(*), {sums} FROM {getattr(table, self.name)}")[0])
+        rows, *values = map(int, self.rows(f"SELECT count(*), {sums} FROM {name}")[0])
         return [(rows, value) for value in values]
 
-    @abstractmethod
-    def _hash(self, table: Table, columns: Sequence[Column]) -> str:
-        """Return the SQL of a 64-bit hash of these columns in a row."""
-
-    @abstractmethod
     def metadata(self) -> dict[str, Any]:
         """Return the server's version and relevant settings."""
+        return {"version": self.rows("SELECT version()")[0][0], "settings": dict(self.rows(self.settings))}
 
 
+@dataclass(eq=False, repr=False)
 class PostgresTables(Tables):
     """Operations on our tables on PostgreSQL."""
 
-    product = "PostgreSQL"
-    ddl, name = "postgres_ddl", "postgres_name"
+    server: PostgresServer
+    product, database, settings = "PostgreSQL", "postgres", POSTGRES_SETTINGS
     comments = "SELECT obj_description(oid) FROM pg_class WHERE relname = %(name)s AND pg_table_is_visible(oid)"
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server = server
+    marking, dropping = f"; COMMENT ON TABLE {{}} IS '{COMMENT}'", "DROP TABLE {}"  # PostgreSQL runs both or none
+    quoted = staticmethod(quote_postgres)
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -168,9 +150,9 @@ class PostgresTables(Tables):
             yield self._kept
             return
         try:
-            connection = psycopg.connect(self._server.dsn(), autocommit=True, connect_timeout=10)
+            connection = psycopg.connect(self.server.dsn(), autocommit=True, connect_timeout=10)
         except psycopg.OperationalError as error:
-            where = f"{self._server.host}:{self._server.port}"
+            where = f"{self.server.host}:{self.server.port}"
             raise ServerError(f"PostgreSQL at {where} cannot be used: {_one_line(error)}") from error
         with connection:
             yield connection
@@ -184,14 +166,6 @@ class PostgresTables(Tables):
             return cursor.fetchall() if cursor.description else []
 
     rows = run
-
-    def create_as(self, name: str, ddl: str) -> None:
-        self.drop_named(name)
-        with self._connection() as connection:  # both statements are one transaction
-            connection.execute(f"{ddl}; COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
-
-    def _drop(self, name: str) -> None:
-        self.run(f"DROP TABLE {quote_postgres(name)}")
 
     def quiesce(self) -> None:
         with contextlib.suppress(ServerError):  # a role of an external server may lack the privilege
@@ -242,39 +216,32 @@ class PostgresTables(Tables):
         return f"hashtextextended(hash_record_extended(ROW({', '.join(map(value, columns))}), 0)::text, 0)"
 
     def metadata(self) -> dict[str, Any]:
-        names = f"string_to_array('{POSTGRES_SETTINGS}', ' ')"
-        settings = f"SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY({names}) ORDER BY name"
-        return {
-            "version": self.run("SELECT version()")[0][0],
-            "transport": "Unix socket" if self._server.over_socket else "TCP",
-            "settings": dict(self.run(settings)),
-            "extensions": dict(self.run("SELECT extname, extversion FROM pg_extension ORDER BY 1")),
-        }
+        extensions = dict(self.run("SELECT extname, extversion FROM pg_extension ORDER BY 1"))
+        transport = "Unix socket" if self.server.over_socket else "TCP"
+        return {**super().metadata(), "transport": transport, "extensions": extensions}
 
 
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return a cached context for all connections, because reading certificates takes longer than a query."""
-    return httpx.create_ssl_context(trust_env=False)
+_tls = cache(httpx.create_ssl_context)
+"""A context for all connections, because reading certificates takes longer than a query."""
 
 
+@dataclass(eq=False, repr=False)
 class ClickHouseTables(Tables):
     """Operations on our tables on ClickHouse."""
 
-    product = "ClickHouse"
-    ddl, name = "clickhouse_ddl", "clickhouse_name"
+    server: ClickHouseServer
+    product, database, settings = "ClickHouse", "clickhouse", CLICKHOUSE_SETTINGS
     comments = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
-
-    def __init__(self, server: ClickHouseServer) -> None:
-        self._server = server
+    marking, dropping = "", "DROP TABLE {} SYNC"
+    quoted = staticmethod(quote_clickhouse)
 
     def _connection(self) -> AbstractContextManager[httpx.Client]:
         if self._kept is not None:
             return contextlib.nullcontext(self._kept)
-        return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls())
+        return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls(trust_env=False))
 
     def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
-        server, where = self._server, f"{self._server.host}:{self._server.http_port}"
+        server, where = self.server, f"{self.server.host}:{self.server.http_port}"
         # The query is in the body, because httpx limits addresses to 65,536 characters:
         # https://github.com/encode/httpx/blob/master/httpx/_urlparse.py
         content, params = iter([query.encode() + b"\n", body]), {"database": server.database, **settings}
@@ -289,11 +256,7 @@ class ClickHouseTables(Tables):
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
-        rows: list[list[Any]] = json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"]
-        return rows
-
-    def _drop(self, name: str) -> None:
-        self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
+        return list(json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"])
 
     def drop_beside(self, table: Table) -> int:
         """Drop staging tables (table, blank, digits) that a killed client has left, and return their number."""
@@ -331,24 +294,17 @@ class ClickHouseTables(Tables):
         names = [quote_clickhouse(column.name) for column in columns]
         return f"cityHash64({', '.join(f"isNull({name}), ifNull(toString({name}), '')" for name in names)})"
 
-    def metadata(self) -> dict[str, Any]:
-        wanted = f"has(splitByChar(' ', '{CLICKHOUSE_SETTINGS}'), name)"
-        settings = self.rows(f"SELECT name, value FROM system.settings WHERE {wanted} OR changed ORDER BY name")
-        return {"version": self.rows("SELECT version()")[0][0], "settings": dict(settings)}
-
 
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
     """Return an object for operations on our tables on a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
 
 
-AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
-
-
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the frame with bytes (or lists of bytes) cast to text in each text column that is all UTF-8."""
+    texts: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
     for column in table.columns:
-        text = AS_TEXT.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
+        text = texts.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
         if text is not None:
             with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
                 frame = frame.with_columns(pl.col(column.name).cast(text))

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from unittest.mock import patch
 
 import polars as pl
 import pyarrow as pa
@@ -37,7 +36,7 @@ from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Link, Pooler, Relaying, certificate, fill, of_docker, pooling, relaying
+from framehaul.servers.relay import Link, Pooler, Relaying, certificate, fill, pooling, relaying
 from framehaul.settings import Settings
 from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
@@ -238,9 +237,11 @@ def opened(settings: Settings, both: Servers) -> Iterator[Proxies]:
         tls = stack.enter_context(relaying(*ports, authority=authority, postgres=both.postgres.port))
         network = stack.enter_context(relaying(*ports, *tls.ports.values()))
         # OpenSSL reads authorities from this file only.
-        stack.enter_context(patch.dict(os.environ, SSL_CERT_FILE=str(authority)))
-        in_docker = both.mode == "docker"
-        pooler = attempt(lambda: of_docker(settings) if in_docker else stack.enter_context(pooling(both.postgres)))
+        before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
+        os.environ["SSL_CERT_FILE"] = str(authority)
+        stack.callback(os.environ.update, before)
+        stack.callback(os.environ.pop, "SSL_CERT_FILE")
+        pooler = attempt(lambda: stack.enter_context(pooling(both.postgres)))
         yield Proxies(both, network, tls, authority, pooler)
 
 

@@ -26,8 +26,7 @@ from urllib.request import Request
 
 from framehaul.data.schema import ColumnType, Table, quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
-from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.address import TIMEOUT_SECONDS
+from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer, PostgresServer
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
+from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.shapes import Driver, Row, Shape
 from framehaul.techniques import clients
 

@@ -21,9 +21,7 @@ from framehaul.bench.measure import called, opened
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.servers import Servers
-from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.local import choose_port
-from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres, remove
+from framehaul.servers.local import FOR_TRANSFERS, EmbeddedClickHouse, EmbeddedPostgres, choose_port, remove
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.techniques.registry import Database, named
 

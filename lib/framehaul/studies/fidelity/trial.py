@@ -279,7 +279,7 @@ async def _outcome(caller: _Caller, case: Case, tables: Tables) -> tuple[Outcome
         few_bytes = [32] if technique.name == "stream_from_postgres" else []  # several record batches
         content, error = await caller.call(case.table, *few_bytes)
         if error is not None:
-            tables.ping()  # raises ServerError if the server is gone
+            tables.run("SELECT 1")  # raises ServerError if the server is gone
             return "error", error
         lost, drift = difference_of(case, content), dtype_drift(content, case.table)
         return ("loss", lost) if lost else ("exact", "" if drift == EXACT else f"dtypes {drift}")

@@ -13,10 +13,8 @@ import psutil
 
 from framehaul.bench.environment import cores
 from framehaul.errors import SettingsError, UnavailableError
-from framehaul.servers import PostgresServer
-from framehaul.servers.address import parse_postgres_dsn
-from framehaul.servers.local import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres
+from framehaul.servers import PostgresServer, parse_postgres_dsn
+from framehaul.servers.local import EmbeddedPostgres, choose_port
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.workloads import BYTES_PER_SCALE, Test
 

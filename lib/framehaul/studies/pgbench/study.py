@@ -29,7 +29,7 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.postgres import program
+from framehaul.servers.local import program
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.pgbench import workloads

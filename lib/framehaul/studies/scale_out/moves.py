@@ -216,7 +216,7 @@ def stage(target: Target, technique: Technique, partition: Partition) -> str:
     frame = frame_of(path, target.table)
     if len(frame):
         moved(target, technique, staging, frame)
-    [[rows]] = target.tables.rows(f"SELECT count(*) FROM {getattr(staging, target.tables.name)}")
+    [[rows]] = target.tables.rows(f"SELECT count(*) FROM {getattr(staging, f'{target.tables.database}_name')}")
     if int(rows) != len(frame):
         raise WrongResultError(f"{rows} rows of {path.name} arrived instead of {len(frame)}")
     return staging.name
