@@ -35,7 +35,7 @@ def pandas_clickhouse_connect_sqlalchemy_to_sql(connection: Connection, table: T
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """clickhouse-driver makes native blocks of row tuples."""
     # https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows())
+    client.execute(f"{table.clickhouse_insert} VALUES", frame.rows())
 
 
 @technique("native_columnar", "clickhouse-driver columns of numpy from Pandas", client="clickhouse_driver_numpy")
@@ -44,7 +44,7 @@ def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Tabl
     # They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
     # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
     columns = [copied(frame[name]) for name in table.column_names]
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
+    client.execute(f"{table.clickhouse_insert} VALUES", columns, columnar=True)
 
 
 @technique("http_native", "clickhouse-connect insert of rows from Polars")
