@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
-from framehaul.data.schema import ColumnType, Table, quote_clickhouse_text, quote_postgres_text
+from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.address import TIMEOUT_SECONDS
@@ -466,12 +466,6 @@ def _ibis(name: str, opener: SyncOpener, server: Any) -> Iterator[Any]:
 
 open_ibis_postgres = partial(_ibis, "postgres", open_psycopg)
 open_ibis_clickhouse = partial(_ibis, "clickhouse", open_clickhouse_connect)
-
-
-def table_by_ibis(backend: Any, table: Table) -> Any:
-    """Return a table with UUIDs as text, because Ibis cannot convert the drivers' UUIDs to Arrow."""
-    stored = backend.table(table.name)
-    return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
 
 
 @asynccontextmanager

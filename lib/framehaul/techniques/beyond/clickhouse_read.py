@@ -203,21 +203,11 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
 # What the server takes alone: no dataframe is converted, so no client can be faster.
 
 
-def discard(connection: HttpConnection, query: str, settings: Settings) -> int:
-    """Read a response into one buffer, which each part overwrites; return its length in bytes."""
-    response, scratch, total = connection.post(query, settings=settings), bytearray(1 << 20), 0
+@technique("server", "baseline: SELECT ... FORMAT Native, discarded (no decoding)")
+def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
+    """Read ClickHouse's own format, the least work for the server, into one buffer; return the number of bytes."""
+    response = connection.post(f"{table.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS)
+    scratch, total = bytearray(1 << 20), 0
     while count := response.readinto(scratch):
         total += count
     return total
-
-
-@technique("server", "baseline: SELECT ... FORMAT Native, discarded (no decoding)")
-def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
-    """Read ClickHouse's own format, which is the least work for the server."""
-    return discard(connection, f"{table.clickhouse_select} FORMAT Native", NATIVE | LARGE_BLOCKS)
-
-
-@technique("server", "baseline: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
-def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -> int:
-    """Read the format of the fastest readers: UUIDs as text, dictionaries, the native writer, no compression."""
-    return discard(connection, f"{table.clickhouse_select_as_in_frames} FORMAT ArrowStream", ARROW_DICTIONARY)

@@ -19,10 +19,10 @@ from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
-from framehaul.techniques.beyond.postgres_write import one_commit
+from framehaul.techniques.beyond.postgres_write import PsycopgPair, one_commit
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
-from framehaul.techniques.registry import DataFrame, ToFrame, also, technique
+from framehaul.techniques.registry import DataFrame, ToFrame, technique
 
 if TYPE_CHECKING:
     import asyncpg
@@ -40,7 +40,6 @@ READ_TEXT = f"SET LOCAL extra_float_digits = 1; SET LOCAL DateStyle = 'ISO'; SET
 
 type Asyncpg = asyncpg.Connection[Any]
 type Psycopg = psycopg.Connection[Any]
-type PsycopgPair = tuple[Psycopg, Psycopg]
 
 
 def pages_query(table: Table) -> str:
@@ -167,13 +166,10 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
 # What the server takes alone: no dataframe is converted, so no client can be faster.
 
 
-@also(
-    "none_psycopg_copy_binary_discarded", "baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)", "binary"
-)
-@technique("server", "baseline: COPY TO STDOUT, text, discarded (no decoding)")
-def none_psycopg_copy_text_discarded(connection: Psycopg, table: Table, form: str = "text") -> int:
-    """Read PostgreSQL's text or binary format; return the number of bytes."""
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT {form})"
+@technique("server", "baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
+def none_psycopg_copy_binary_discarded(connection: Psycopg, table: Table) -> int:
+    """Read PostgreSQL's binary format; return the number of bytes."""
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         return sum(map(len, copy))
 

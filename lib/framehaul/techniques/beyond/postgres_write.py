@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from framehaul.data.text import Int64s
-    from framehaul.techniques.beyond.postgres_read import PsycopgPair
 
 type Batches = Iterable[pa.RecordBatch]
+type PsycopgPair = tuple[Connection[Any], Connection[Any]]
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import clickhouse_driver
 import pandas as pd
 import polars as pl
@@ -11,7 +9,6 @@ from clickhouse_connect.driver.client import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
-from framehaul.techniques.clients import table_by_ibis
 from framehaul.techniques.registry import also, technique
 
 # The dialect of clickhouse-connect: https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
@@ -52,17 +49,3 @@ def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFram
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     rows = client.query(table.clickhouse_select).result_rows
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
-
-
-@technique("http_native", "Ibis to_pandas", client="ibis_clickhouse")
-def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
-    """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns."""
-    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    return cast("pd.DataFrame", backend.table(table.name).to_pandas())
-
-
-@technique("http_native", "Ibis to_polars", client="ibis_clickhouse")
-def polars_ibis_to_polars(backend: Any, table: Table) -> pl.DataFrame:
-    """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over."""
-    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

@@ -9,20 +9,8 @@ import polars as pl
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from sqlalchemy import Connection
 
-from framehaul.data.schema import Table
-from framehaul.techniques.clients import table_by_ibis
+from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.registry import also, technique
-
-BATCH_ROWS = 10_000
-
-
-@technique("convenience", "pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_read_sql_chunks(connection: Connection, table: Table) -> pd.DataFrame:
-    """pandas fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
-    # https://pandas.pydata.org/docs/user_guide/io.html#querying
-    query = table.postgres_select.replace("%", "%%")
-    streaming = connection.execution_options(stream_results=True)
-    return pd.concat(pd.read_sql(query, streaming, chunksize=BATCH_ROWS), ignore_index=True)
 
 
 @technique("convenience", 'pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
@@ -46,15 +34,6 @@ def pandas_adbc_read_sql(connection: AdbcConnection, table: Table) -> pd.DataFra
     return pd.read_sql(table.postgres_select_as_in_frames, connection, dtype_backend="pyarrow")
 
 
-@technique("convenience", "polars.read_database in batches, a cursor on the server, SQLAlchemy")
-def polars_sqlalchemy_iter_batches(connection: Connection, table: Table) -> pl.DataFrame:
-    """Polars fetches 10,000 rows at a time from a cursor on the server, and makes a frame of each chunk."""
-    # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    query = table.postgres_select_as_in_frames.replace(":", r"\:")
-    streaming = connection.execution_options(stream_results=True)
-    return pl.concat(pl.read_database(query, streaming, iter_batches=True, batch_size=BATCH_ROWS))
-
-
 @technique("arrow", "polars.read_database over ADBC")
 def polars_adbc_read_database(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """ADBC returns Arrow, which Polars takes over."""
@@ -70,6 +49,11 @@ def polars_connectorx_read_database_uri(address: str, table: Table, engine: Any 
     return pl.read_database_uri(table.postgres_select_as_in_frames, address, engine=engine)
 
 
+CLICKHOUSE: dict[str, Any] = {"database": "clickhouse", "client": "ibis_clickhouse", "family": "http_native"}
+"""Over clickhouse-connect, whose `query_df` makes the frame of pandas."""
+
+
+@also("pandas_ibis_to_pandas", "Ibis to_pandas", **CLICKHOUSE)
 @technique("row_fetch", "Ibis to_pandas", client="ibis_postgres")
 def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
     """psycopg fetches all rows for Ibis, and pandas makes columns of them."""
@@ -77,8 +61,11 @@ def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
     return cast("pd.DataFrame", backend.table(table.name).to_pandas())
 
 
+@also("polars_ibis_to_polars", "Ibis to_polars", **CLICKHOUSE)
 @technique("row_fetch", "Ibis to_polars", client="ibis_postgres")
 def polars_ibis_to_polars(backend: Any, table: Table) -> pl.DataFrame:
-    """psycopg fetches rows from a cursor on the server, Ibis makes Arrow of them, which Polars takes over."""
+    """The driver fetches rows, Ibis makes Arrow of them, which Polars takes over."""
     # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())
+    stored = backend.table(table.name)  # UUIDs become text, because Ibis cannot convert the drivers' UUIDs to Arrow
+    texts = {name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)}
+    return cast("pl.DataFrame", stored.mutate(**texts).to_polars())

@@ -26,15 +26,32 @@ CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
 """The rows of a statement with all its VALUES, and its limit: https://www.postgresql.org/docs/18/limits.html"""
 
 
+def copy_rows(table: SQLTable, connection: Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Copy rows as CSV, in which an empty field without quotes is NULL."""
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_NOTNULL).writerows(rows)
+    names = ", ".join(map(quote_postgres, columns))
+    statement = f"COPY {quote_postgres(table.name)} ({names}) FROM STDIN WITH (FORMAT csv)"
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.write(text.getvalue())
+
+
+COPYING = "pandas.to_sql with a method that copies, SQLAlchemy over psycopg"
+
+
+# The methods: https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
 # psycopg2 sends a thousand rows in each INSERT:
 # https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
+@also("pandas_sqlalchemy_to_sql_copy", COPYING, None, copy_rows, family="copy_text")
 @also("pandas_sqlalchemy_psycopg2_to_sql", "pandas.to_sql, SQLAlchemy over psycopg2")
 @also("pandas_sqlalchemy_to_sql_chunks", "pandas.to_sql with chunksize, SQLAlchemy over psycopg", CHUNK_ROWS, None)
 @technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql(
     connection: Connection, table: Table, frame: pd.DataFrame, chunksize: int | None = None, method: Any = None
 ) -> None:
-    """pandas gives rows to SQLAlchemy, all or in chunks, and psycopg sends an INSERT for each, in a pipeline."""
+    """pandas gives rows to SQLAlchemy or a method, all or in chunks; psycopg sends an INSERT for each."""
     # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
     options: Any = {"dtype": uuid_types(table), "chunksize": chunksize, "method": method}
     with connection.begin():
@@ -51,25 +68,6 @@ def pandas_sqlalchemy_to_sql_multi(connection: Connection, table: Table, frame: 
 def uuid_types(table: Table) -> dict[str, Any]:
     """Return SQLAlchemy's type for columns of UUIDs, which pandas would send as VARCHAR."""
     return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))
-
-
-@technique("copy_text", "pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql_copy(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to a function, which writes them as CSV into COPY."""
-    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
-    pandas_sqlalchemy_to_sql(connection, table, frame, method=copy_rows)
-
-
-def copy_rows(table: SQLTable, connection: Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Copy rows as CSV, in which an empty field without quotes is NULL."""
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_NOTNULL).writerows(rows)
-    names = ", ".join(map(quote_postgres, columns))
-    statement = f"COPY {quote_postgres(table.name)} ({names}) FROM STDIN WITH (FORMAT csv)"
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(text.getvalue())
 
 
 @technique("arrow", "pandas.to_sql over ADBC")

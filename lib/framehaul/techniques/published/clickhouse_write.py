@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from typing import Any
 from urllib.request import urlopen
 
 import httpx
 import polars as pl
-from asynch.proto.connection import Connection as AsynchConnection
+from asynch.proto.connection import Connection as Asynch
 from clickhouse_driver import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import RequestMaker
-from framehaul.techniques.registry import DataFrame, technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 # All text is quoted, because unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality
 # column even with input_format_csv_trim_whitespaces = 0) and reads an empty field as the column's default.
@@ -25,6 +26,9 @@ QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 
 # TabSeparated has no quotes, but escapes with backslashes: https://clickhouse.com/docs/interfaces/formats/TabSeparated
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+type Insert = Callable[[DataFrame, Table], str]
 
 
 def insert_csv(frame: DataFrame, table: Table) -> str:
@@ -50,40 +54,33 @@ def insert_tsv(frame: DataFrame, table: Table) -> str:
     return f"{table.clickhouse_insert} FORMAT TabSeparated\n{text}"
 
 
+@also("pandas_clickhouse_driver_tsv", "clickhouse-driver INSERT FORMAT TSV from Pandas delimited text", insert_tsv)
+@also("polars_clickhouse_driver_tsv", "clickhouse-driver INSERT FORMAT TSV from Polars delimited text", insert_tsv)
 @technique("insert_text", "clickhouse-driver INSERT FORMAT CSV from Polars delimited text", pandas=True)
-def polars_clickhouse_driver_csv(client: Client, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; clickhouse-driver sends it inside the text of the query."""
-    client.execute(insert_csv(frame, table))
+def polars_clickhouse_driver_csv(client: Client, table: Table, frame: DataFrame, insert: Insert = insert_csv) -> None:
+    """The dataframe library writes CSV, or escaped TSV; clickhouse-driver sends it inside the text of the query."""
+    client.execute(insert(frame, table))
 
 
-@technique("insert_text", "clickhouse-driver INSERT FORMAT TSV from Polars delimited text", pandas=True)
-def polars_clickhouse_driver_tsv(client: Client, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    client.execute(insert_tsv(frame, table))
+OVER_NATIVE = "SQLAlchemy over native driver INSERT FORMAT TSV from"
 
 
+@also("pandas_clickhouse_sqlalchemy_tsv", f"{OVER_NATIVE} Pandas delimited text", insert_tsv)
+@also("polars_clickhouse_sqlalchemy_tsv", f"{OVER_NATIVE} Polars delimited text", insert_tsv)
 @technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text", pandas=True)
-def polars_clickhouse_sqlalchemy_csv(connection: Connection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; SQLAlchemy sends it inside the text of the query."""
-    connection.exec_driver_sql(insert_csv(frame, table).replace("%", "%%"))  # the dialect formats statements
+def polars_clickhouse_sqlalchemy_csv(
+    connection: Connection, table: Table, frame: DataFrame, insert: Insert = insert_csv
+) -> None:
+    """The dataframe library writes CSV, or escaped TSV; SQLAlchemy sends it inside the text of the query."""
+    connection.exec_driver_sql(insert(frame, table).replace("%", "%%"))  # the dialect formats statements
 
 
-@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text", pandas=True)
-def polars_clickhouse_sqlalchemy_tsv(connection: Connection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    connection.exec_driver_sql(insert_tsv(frame, table).replace("%", "%%"))  # the dialect formats statements
-
-
+@also("pandas_asynch_tsv", "asynch INSERT FORMAT TSV from Pandas delimited text", insert_tsv)
+@also("polars_asynch_tsv", "asynch INSERT FORMAT TSV from Polars delimited text", insert_tsv)
 @technique("insert_text", "asynch INSERT FORMAT CSV from Polars delimited text", pandas=True)
-async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; asynch sends it inside the text of the query."""
-    await connection.execute(insert_csv(frame, table))
-
-
-@technique("insert_text", "asynch INSERT FORMAT TSV from Polars delimited text", pandas=True)
-async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    await connection.execute(insert_tsv(frame, table))
+async def polars_asynch_csv(connection: Asynch, table: Table, frame: DataFrame, insert: Insert = insert_csv) -> None:
+    """The dataframe library writes CSV, or escaped TSV; asynch sends it inside the text of the query."""
+    await connection.execute(insert(frame, table))
 
 
 def columns_of(frame: DataFrame, table: Table) -> list[list[Any]]:
@@ -102,7 +99,7 @@ def polars_clickhouse_driver_native_columnar(client: Client, table: Table, frame
 
 
 @technique("native_columnar", "asynch native columnar insert from Polars dataframe", pandas=True)
-async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
+async def polars_asynch_native_columnar(connection: Asynch, table: Table, frame: DataFrame) -> None:
     """The dataframe library returns columns as Python lists; asynch encodes them as native blocks."""
     await connection.execute(f"{table.clickhouse_insert} VALUES", columns_of(frame, table), columnar=True)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from framehaul.data.schema import ARRAYS, Table, quote_postgres, refuse
 from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, polars_duckdb_insert
 from framehaul.techniques.clients import UTF8
-from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
+from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT
 from framehaul.techniques.prepare import prepare_rows
 from framehaul.techniques.registry import also, technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
@@ -38,20 +38,15 @@ def same_key(table: Table) -> str:
 
 
 @contextmanager
-def staged(
-    connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *, locked: bool = False
-) -> Iterator[str]:
+def staged(connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str) -> Iterator[str]:
     """Yield the name of a staging table of this kind with the frame in it; the block is the rest of the transaction."""
-    # The table is `locked` first, because two transactions that have read a table and then lock it deadlock. The
-    # staging table has no constraint. https://www.postgresql.org/docs/18/sql-createtableas.html
+    # It has no constraint: https://www.postgresql.org/docs/18/sql-createtableas.html
     check_keys(frame, table)
     schema, batches = in_slices(frame, table)
     staging = table.renamed(f"framehaul_staging_{secrets.token_hex(8)}")
     name = staging.postgres_name
     with connection.transaction():
         connection.execute(UTF8)
-        if locked:
-            connection.execute(f"LOCK TABLE {table.postgres_name} IN SHARE ROW EXCLUSIVE MODE".encode())
         columns = f"{table.postgres_select} WITH NO DATA"
         connection.execute(f"CREATE {kind} TABLE {name} AS {columns}".encode())
         copy_batches(connection, staging, schema, batches)
@@ -105,50 +100,6 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
         both = f"{table.postgres_name} AS target USING {staging} AS source"
         connection.execute(f"DELETE FROM {both} WHERE {same_key(table)}".encode())
         connection.execute(insert_staged(table, staging))
-
-
-COLUMN = "FROM pg_attribute WHERE attrelid = c.oid"
-NOT_COPIED = {
-    "partitions": "relkind <> 'r' OR relispartition",
-    "inheritance": "EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))",
-    "another owner": "relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)",
-    "grants": f"relacl IS NOT NULL OR EXISTS (SELECT {COLUMN} AND attacl IS NOT NULL)",
-    "triggers or foreign keys": "relhastriggers",
-    "rules": "relhasrules",
-    "policies": "relrowsecurity",
-    "settings": "reloptions IS NOT NULL",
-    "no log of its own": "relpersistence <> 'p'",
-    "a tablespace": "reltablespace <> 0",
-    "a replica identity": "relreplident <> 'd'",
-    "publications": "EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid)",
-    "identity or generated columns": f"EXISTS (SELECT {COLUMN} AND (attidentity <> '' OR attgenerated <> ''))",
-}
-"""Conditions of properties that `LIKE ... INCLUDING ALL` does not copy."""
-DESCRIPTION = f"""
-SELECT quote_ident(nspname), quote_nullable(obj_description(c.oid, 'pg_class')), concat_ws(', ',
-    {", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in NOT_COPIED.items())})
-FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.oid = to_regclass(%s)
-"""
-"""The schema and comment of a table, quoted, and its properties in NOT_COPIED."""
-
-
-@technique("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
-def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the table with its indexes, without a dead row; raises ValueError for what the new one would not have."""
-    # Readers wait for the commit at the end. Indexes and constraints get new names.
-    # https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
-    old, columns = table.postgres_name, table.postgres_columns
-    with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (old,)).fetchall()
-        if lost:  # it is checked here because the lock keeps others from changing it
-            raise ValueError(f"table {table.name} has {lost}, which a new one would not have: use ON CONFLICT")
-        new = f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}"
-        missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
-        kept = f"SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})"
-        connection.execute(f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL); INSERT INTO {new} {kept}".encode())
-        connection.execute(f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging}".encode())
-        connection.execute(f"COMMENT ON TABLE {new} IS {comment}".encode())  # which LIKE does not copy
-        connection.execute(f"DROP TABLE {old}; ALTER TABLE {new} RENAME TO {old}".encode())
 
 
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
