@@ -52,8 +52,8 @@ REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "key": ("key",),
 }
 """The requirements of clients, of kinds of contracts, and of techniques that use the key."""
-CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
-"""Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
+CLIENTS_OF = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address", "pg_parquet": "psycopg_parquet"}
+"""Clients of a family and of drivers that share one: pgpq only encodes rows, and the others take an address."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Technique:
     """The number of connections that move rows."""
     requires: tuple[Requirement, ...] = ()
     engine: str = ""
-    """The table engine of ClickHouse, or the partitioning of PostgreSQL, that an upsert needs."""
+    """The table engine of ClickHouse that an upsert needs."""
 
     @property
     def name(self) -> str:
@@ -95,6 +95,12 @@ class Technique:
 
 
 _TECHNIQUES: dict[Key, Technique] = {}
+
+
+def _add(one: Technique) -> None:
+    if one.key in _TECHNIQUES:
+        raise ValueError(f"there are two techniques {one.name} in {one.function.__module__}")
+    _TECHNIQUES[one.key] = one
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
@@ -130,20 +136,17 @@ def technique[F: Callable[..., Any]](
         frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        if (database, direction, function.__name__) in _TECHNIQUES:
-            raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         pair = [*inspect.signature(function).parameters][:1] == ["connections"]
-        opened = (client or CLIENTS_OF_DRIVERS.get(driver, driver)) + "_pair" * pair
+        opened = (client or CLIENTS_OF.get(family) or CLIENTS_OF.get(driver, driver)) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
         causes = "key" * key, opened, terms.kind if terms else ""
         needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
         origin = "baseline" if family == "server" else origin
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
-        one = Technique(*names, terms, 1 + pair, needs, engine)
-        _TECHNIQUES[one.key] = one
+        _add(Technique(*names, terms, 1 + pair, needs, engine))
         if pandas:
-            defaults = () if pandas is True else (pandas,)
-            also(one.name.replace("polars_", "pandas_"), label.replace("Polars", "Pandas"), *defaults)(function)
+            defaults, name = () if pandas is True else (pandas,), function.__name__.replace("polars_", "pandas_")
+            also(name, label.replace("Polars", "Pandas"), *defaults)(function)
         return function
 
     return register
@@ -160,10 +163,9 @@ def also[F: Callable[..., Any]](name: str, label: str, *defaults: object, **chan
         twin.__qualname__ = name
         code.__globals__[name] = twin
         frame, driver = frame_and_driver(name)
-        client = one.client if driver == one.driver else CLIENTS_OF_DRIVERS.get(driver, driver)
+        client = one.client if driver == one.driver else CLIENTS_OF.get(driver, driver)
         fields = {"function": twin, "frame": frame, "driver": driver, "client": client, "label": label, **changes}
-        copy = replace(one, **fields)
-        _TECHNIQUES[copy.key] = copy
+        _add(replace(one, **fields))
         return function
 
     return register
@@ -175,18 +177,17 @@ def named(database: Database, direction: Direction, name: str) -> Technique:
     return _TECHNIQUES[database, direction, name]
 
 
-MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")
-
-
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
+    names = "postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"
     places = "techniques.published", "techniques.beyond", "api.framehaul", "techniques.everyday"
-    modules = [f"framehaul.{place}.{name}" for name in MODULES for place in places]
+    modules = [f"framehaul.{place}.{name}" for name in names for place in places]
     for module in modules:
         importlib.import_module(module)
     chosen = [one for one in _TECHNIQUES.values() if one.function.__module__ in modules]
     chosen = [one for one in chosen if database in (None, one.database) and direction in (None, one.direction)]
-    return sorted(chosen, key=lambda one: modules.index(one.function.__module__))
+    chosen.sort(key=lambda one: modules.index(one.function.__module__) % len(places))
+    return sorted(chosen, key=lambda one: names.index(f"{one.database}_{one.direction}"))
 
 
 def upserts(database: Database) -> list[Technique]:

@@ -46,8 +46,7 @@ def _written(default: Any) -> str:
 def _call(technique: Technique) -> str:
     """Return code that opens a technique's client and calls the technique."""
     signature = inspect.signature(technique.function)
-    every = signature.parameters.values()
-    arguments = [one.name for one in every if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    arguments = [one.name for one in signature.parameters.values() if one.default is one.empty]
     returned = "" if signature.return_annotation == "None" else "returned = "
     opening, awaiting = ("async ", "await ") if inspect.iscoroutinefunction(technique.function) else ("", "")
     call = f"{returned}{awaiting}{technique.name}({', '.join(arguments)})"

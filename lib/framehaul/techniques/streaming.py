@@ -35,7 +35,7 @@ from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import reads_socket, receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
-from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
+from framehaul.techniques.registry import CLIENTS_OF, Database, Direction
 
 type Batches = Iterator[pa.RecordBatch]
 type Connections = tuple[Connection[Any], AdbcConnection]
@@ -224,7 +224,7 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:
     """Return the record of a move, with database and direction from its name."""
     _, preposition, server = function.__name__.split("_")
-    database, client = cast("Database", server), CLIENTS_OF_DRIVERS.get(driver, driver)
+    database, client = cast("Database", server), CLIENTS_OF.get(driver, driver)
     direction: Direction = "write" if preposition == "into" else "read"
     contract = APPEND[database] if direction == "write" else None
     return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)

@@ -42,6 +42,9 @@ for form in ("arrow", "parquet"):
     INSERT[f"input_format_{form}_allow_missing_columns"] = 0
     INSERT[f"input_format_{form}_case_insensitive_column_matching"] = 0
 
+PRESORTED = "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars"
+UNCOMPRESSED = "http.client INSERT FORMAT Parquet, uncompressed, from Polars"
+
 
 def insert_once(**settings: str | int) -> dict[str, str | int]:
     """Return the settings of one INSERT, with a token of its own: replicated tables drop repeated blocks by default."""
@@ -122,19 +125,15 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
     insert_arrow(connection, table, content, insert_deduplicate=1, insert_deduplication_token=digest.hexdigest())
 
 
-@also(
-    "polars_http_client_parquet_uncompressed",
-    "http.client INSERT FORMAT Parquet, uncompressed, from Polars",
-    "uncompressed",
-)
+@also("polars_http_client_parquet_uncompressed", UNCOMPRESSED, "uncompressed")
 @also("polars_http_client_parquet_lz4", "http.client INSERT FORMAT Parquet, lz4, from Polars", "lz4")
 @technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
 def polars_http_client_parquet_zstd(
-    connection: HttpConnection, table: Table, frame: pl.DataFrame, compression: Any = "zstd"
+    connection: HttpConnection, table: Table, frame: pl.DataFrame, codec: Any = "zstd"
 ) -> None:
     """Send Parquet, in Polars' default codec as the published techniques do, or in one that takes less CPU time."""
     buffer = io.BytesIO()
-    prepare_file(frame, table).write_parquet(buffer, compression=compression)
+    prepare_file(frame, table).write_parquet(buffer, compression=codec)
     connection.post(f"{table.clickhouse_insert} FORMAT Parquet", body=buffer.getvalue(), settings=insert_once()).read()
 
 
@@ -185,12 +184,7 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 
-@technique(
-    "http_native",
-    "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars",
-    key=True,
-    pandas=True,
-)
+@technique("http_native", PRESORTED, key=True, pandas=True)
 def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))

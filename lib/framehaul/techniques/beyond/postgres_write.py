@@ -262,9 +262,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 
 
 @technique("engine", "DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
-def polars_duckdb_insert(
-    connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, on_conflict: str = ""
-) -> None:
+def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's extension for PostgreSQL scans the frame and copies it into the table, which is attached as `pg`."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
@@ -275,7 +273,7 @@ def polars_duckdb_insert(
     check_encoding(connection)
     connection.register("frame", content)
     rows = f"SELECT {table.postgres_columns} FROM frame"
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {on_conflict}")
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows}")
 
 
 # What the server takes alone: no dataframe is converted, so no client can be faster.

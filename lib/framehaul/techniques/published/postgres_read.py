@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from framehaul.techniques.registry import DataFrame, ToFrame, technique
 
 type Asyncpg = asyncpg.Connection[Any]
 type Psycopg = psycopg.Connection[Any]
-type Rows = Sequence[Any]
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
@@ -39,12 +37,12 @@ def csv_to_polars(file: io.BytesIO, table: Table, separator: str = ",") -> pl.Da
     return pl.read_csv(file, separator=separator, new_columns=table.column_names, schema_overrides=kinds, **options)
 
 
-def rows_to_pandas(rows: Rows, table: Table) -> pd.DataFrame:
+def rows_to_pandas(rows: Any, table: Table) -> pd.DataFrame:
     """Return a frame whose columns pandas builds from row tuples."""
     return pd.DataFrame(rows, columns=table.column_names)
 
 
-def rows_to_polars(rows: Rows, table: Table) -> pl.DataFrame:
+def rows_to_polars(rows: Any, table: Table) -> pl.DataFrame:
     """Return a frame whose columns Polars builds from row tuples."""
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
@@ -100,12 +98,7 @@ def parquet_to_polars(path: Path) -> pl.DataFrame:
     return pl.DataFrame(pq.read_table(path))
 
 
-@technique(
-    "pg_parquet",
-    "psycopg pg_parquet COPY TO file.parquet -> Polars dataframe",
-    client="psycopg_parquet",
-    pandas=pd.read_parquet,
-)
+@technique("pg_parquet", "psycopg pg_parquet COPY TO file.parquet -> Polars dataframe", pandas=pd.read_parquet)
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, to: ToFrame = parquet_to_polars) -> DataFrame:
     """The server writes a Parquet file into a shared directory; pyarrow reads it for the dataframe library."""
     path, path_on_server = exchange.new_file()

@@ -19,9 +19,6 @@ from framehaul.techniques.clients import ParquetExchange
 from framehaul.techniques.published.postgres_read import COPY_TEXT
 from framehaul.techniques.registry import DataFrame, technique
 
-CSV: dict[str, Any] = {"format": "csv", "delimiter": "\t", "null": r"\N"}
-"""`COPY_TEXT` as asyncpg's options."""
-
 
 def as_text(frame: DataFrame) -> io.BytesIO:
     """Return the frame as tab-delimited CSV."""
@@ -37,7 +34,8 @@ def as_text(frame: DataFrame) -> io.BytesIO:
 @technique("copy_text", "asyncpg COPY FROM STDIN from Polars delimited text", pandas=True)
 async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: DataFrame) -> None:
     """The dataframe library writes tab-delimited CSV; asyncpg streams it into COPY."""
-    await connection.copy_to_table(table.name, source=as_text(frame), columns=table.column_names, **CSV)
+    text: Any = {"format": "csv", "delimiter": "\t", "null": r"\N"}  # as COPY_TEXT
+    await connection.copy_to_table(table.name, source=as_text(frame), columns=table.column_names, **text)
 
 
 @technique("copy_text", "psycopg COPY FROM STDIN from Polars delimited text", pandas=True)
@@ -71,12 +69,7 @@ async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table:
     await connection.copy_records_to_table(table.name, records=rows, columns=table.column_names)
 
 
-@technique(
-    "pg_parquet",
-    "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe",
-    client="psycopg_parquet",
-    pandas=True,
-)
+@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe", pandas=True)
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: DataFrame) -> None:
     """A Parquet file is written into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()

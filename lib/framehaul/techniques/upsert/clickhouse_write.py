@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.techniques import contract as terms
@@ -18,9 +19,6 @@ from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
 from framehaul.techniques.registry import also, technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
-
-if TYPE_CHECKING:
-    import polars as pl
 
 REPLACING = "ReplacingMergeTree"
 PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"

@@ -9,20 +9,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+from psycopg import Connection
 
 from framehaul.data.schema import ARRAYS, Table, quote_postgres, refuse
-from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, polars_duckdb_insert
+from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices
 from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT
 from framehaul.techniques.prepare import prepare_rows
 from framehaul.techniques.registry import also, technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
-
-if TYPE_CHECKING:
-    import duckdb
-    import polars as pl
-    from psycopg import Connection
 
 
 def on_conflict(table: Table) -> str:
@@ -148,13 +146,3 @@ def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Tabl
         connection.execute(UTF8)
         for row in rows.iter_rows():
             connection.execute(statement, row, prepare=True)
-
-
-@technique("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
-def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB fetches every key of the table, joins here, and sends changed and new rows."""
-    # Columns that the frame does not have are NULL in new rows, whatever their defaults.
-    # https://github.com/duckdb/duckdb-postgres/issues/575
-    check_keys(frame, table)
-    refuse(table, ARRAYS, "which DuckDB does not write as it is: use pgpq", "postgres")
-    polars_duckdb_insert(connection, table, frame, on_conflict(table))
