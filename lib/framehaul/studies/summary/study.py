@@ -79,7 +79,8 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
     for need in NEEDS:
         path = need.database, need.direction
         rows = exact.filter(database=need.database, direction=need.direction).to_dicts()
-        fitting = [row for row in rows if need.meets(terms_of.get((*path, row["technique"])))]
+        rows = [row for row in rows if (*path, row["technique"]) in terms_of]  # of an older run some may be gone
+        fitting = [row for row in rows if need.meets(terms_of[*path, row["technique"]])]
         if not fitting:
             continue
         take = {row["frame"]: row["technique"] for row in reversed(fitting)}
