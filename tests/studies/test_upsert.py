@@ -139,7 +139,7 @@ def test_what_two_writers_left_is_counted() -> None:
 
 def test_two_writers_on_the_same_keys_lose_nothing_and_never_wait_in_a_circle(servers: Servers) -> None:
     with Bench(servers.postgres, Case(200, 60, 50), 5).filled() as here:
-        for name in (SAFE, "polars_pgpq_table_swap", "polars_psycopg_executemany_on_conflict"):
+        for name in (SAFE, "polars_psycopg_executemany_on_conflict"):
             found = measure.together(here, BY_NAME[name], 1)
             assert (found["lost_rows"], found["doubled_rows"], found["errors"]) == (0, 0, ""), name
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import psycopg
@@ -23,7 +21,7 @@ from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.clients import CLIENTS, entered, open_adbc_clickhouse
+from framehaul.techniques.clients import CLIENTS, entered
 from tests.conftest import mostly_slow, one_for_each_driver, table_on
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
@@ -126,19 +124,3 @@ def test_a_database_may_have_any_name(servers: Servers) -> None:
                 asyncio.run(open_and_close(client))
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
-
-
-def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
-    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Where driver managers look: this environment, and the account's own directory.
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
-        open_adbc_clickhouse(servers.clickhouse).__enter__()
-
-
-def test_psycopg_runs_in_c() -> None:
-    """As `psycopg[binary]` has it; else psycopg takes its Python code without a word, at a fraction of the speed."""
-    assert psycopg.pq.__impl__ in ("binary", "c")

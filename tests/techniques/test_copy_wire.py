@@ -49,17 +49,16 @@ def received(table: Table, data: bytes, size: int = 1 << 20) -> pa.Table:
                 theirs.sendall(data[at : at + size])
 
     decoder = CopyDecoder(table)
+
+    def decoded() -> Iterator[None]:
+        if error := (yield from copy_wire.decode_answer(ours, decoder, lambda: None)):
+            raise error
+
     with ThreadPoolExecutor(1) as pool, ours:
         ours.setblocking(False)
         pool.submit(send)
-        answer = copy_wire.decode_answer(ours, decoder, lambda: None)
-        while True:
-            try:
-                next(answer)
-            except StopIteration as ended:
-                if ended.value:
-                    raise ended.value from None
-                return decoder.finish()
+        assert not any(decoded())
+        return decoder.finish()
 
 
 def receive(connection: psycopg.Connection[Any], query: str, table: Table) -> list[dict[str, Any]]:

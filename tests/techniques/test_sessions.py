@@ -27,7 +27,7 @@ from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.local import EmbeddedClickHouse, choose_port
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.trial import difference_of, hostile_session
-from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques import Technique, upserts
 from framehaul.techniques.clients import QueryError, open_duckdb, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.upsert.rows import target
@@ -161,13 +161,11 @@ def test_duckdb_attached_in_another_encoding_is_refused(
     direction: Direction, servers: Servers, hostile_role: PostgresServer
 ) -> None:
     frame = [PLAIN.frame("polars")] if direction == "write" else []
+    (found,) = (one for one in exact_techniques("postgres", direction) if one.client == "duckdb")
     with open_duckdb(servers.postgres) as connection:
-        connection.execute("DETACH pg")
-        connection.execute(f"ATTACH {quote_postgres_text(hostile_role.dsn())} AS pg (TYPE postgres)")
-        for found in exact_techniques("postgres", direction):
-            if found.client == "duckdb":
-                with pytest.raises(ValueError, match="as LATIN1: attach PostgreSQL with client_encoding=utf8"):
-                    found.function(connection, PLAIN.table, *frame)
+        connection.execute(f"DETACH pg; ATTACH {quote_postgres_text(hostile_role.dsn())} AS pg (TYPE postgres)")
+        with pytest.raises(ValueError, match="as LATIN1: attach PostgreSQL with client_encoding=utf8"):
+            found.function(connection, PLAIN.table, *frame)
 
 
 # ClickHouse
@@ -181,12 +179,6 @@ def started(servers: Servers, state_dir: Path, profile: dict[str, str | int]) ->
         yield replace(servers, clickhouse=server.start())
     finally:
         server.stop()
-
-
-@pytest.fixture(scope="module")
-def hostile_server(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with started(servers, tmp_path_factory.mktemp("hostile"), CLICKHOUSE_SETTINGS) as found:
-        yield found
 
 
 def all_exact(servers: Servers, chosen: Iterable[Technique], case: Case) -> None:
@@ -209,41 +201,25 @@ SAY_SO = {
 """Reads whose driver cannot set what it depends on."""
 
 
-def test_clickhouse_is_exact_in_any_session(hostile_server: Servers) -> None:
-    all_exact(hostile_server, exact_techniques("clickhouse", "write"), CASED)
-    reads = exact_techniques("clickhouse", "read")
-    all_exact(hostile_server, [found for found in reads if found.name not in SAY_SO], LONG)
-    all_exact(hostile_server, [found for found in reads if found.name == "polars_chdb_remote"], PLAIN)  # of few rows
-
-
 def all_refuse(servers: Servers, chosen: Iterable[Technique], said: Callable[[Technique], str]) -> None:
     """Each of them fails to read a long table, and says so."""
-
-    def check(found: Technique) -> None:
-        with pytest.raises(Exception, match=said(found)):
-            call(found, servers, LONG.table)
-
     with table_on(servers.clickhouse, LONG.table, LONG.content()):
-        check_each(chosen, check)
+        for found in chosen:
+            with pytest.raises(Exception, match=said(found)):
+                call(found, servers, LONG.table)
 
 
-def test_what_cannot_be_set_is_refused_with_the_remedy(hostile_server: Servers) -> None:
-    chosen = [found for found in techniques("clickhouse", "read") if found.name in SAY_SO]
-    all_refuse(hostile_server, chosen, lambda found: SAY_SO[found.name])
+def test_clickhouse_is_exact_in_any_session_or_says_what_cannot_be_set(servers: Servers, tmp_path: Path) -> None:
+    reads = exact_techniques("clickhouse", "read")
+    with started(servers, tmp_path, CLICKHOUSE_SETTINGS) as server:
+        all_exact(server, exact_techniques("clickhouse", "write"), CASED)
+        all_exact(server, [found for found in reads if found.name not in SAY_SO], LONG)
+        few_rows = [found for found in reads if found.name == "polars_chdb_remote"]
+        all_exact(server, few_rows, PLAIN)
+        all_refuse(server, (one for one in reads if one.name in SAY_SO), lambda found: SAY_SO[found.name])
 
 
-@pytest.fixture(scope="module")
-def early(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A server on which reads may end early without an error."""
-    with started(servers, tmp_path_factory.mktemp("early"), ENDS_EARLY) as found:
-        yield found
-
-
-def test_no_read_ends_early_without_a_word(early: Servers) -> None:
-    all_refuse(early, exact_techniques("clickhouse", "read"), lambda _: "TOO_MANY_ROWS|Limit for")
-
-
-def test_no_upsert_loses_rows_where_what_it_reads_may_end_early(early: Servers) -> None:
+def test_no_read_ends_early_and_no_upsert_loses_rows_without_a_word(servers: Servers, tmp_path: Path) -> None:
     numbers = Table("framehaul_early", (Column("id", T.INT64), Column("value", T.INT64)), ("id",))
     there, come = (pl.DataFrame({"id": ids, "value": ids}) for ids in (range(20_000), [7, 20_000]))
     whole = {"max_rows_to_read": 0, "max_result_rows": 0}
@@ -260,10 +236,12 @@ def test_no_upsert_loses_rows_where_what_it_reads_may_end_early(early: Servers) 
                 answer = connection.post(f"SELECT uniqExact(id) FROM {table.clickhouse_name}", settings=whole).read()
             assert int(answer) >= wanted
 
-    check_each(upserts("clickhouse"), check)
+    with started(servers, tmp_path, ENDS_EARLY) as early:
+        all_refuse(early, exact_techniques("clickhouse", "read"), lambda _: "TOO_MANY_ROWS|Limit for")
+        check_each(upserts("clickhouse"), check)
 
 
 def test_native_blocks_have_their_types_by_name_in_any_session(servers: Servers, tmp_path: Path) -> None:
-    chosen = [one for direction in DIRECTIONS for one in exact_techniques("clickhouse", direction)]
+    chosen = (one for direction in DIRECTIONS for one in exact_techniques("clickhouse", direction))
     with started(servers, tmp_path, NATIVE_TYPES) as found:
-        all_exact(found, [one for one in chosen if one.driver == "http_client"], PLAIN)
+        all_exact(found, (one for one in chosen if one.driver == "http_client"), PLAIN)

@@ -158,7 +158,7 @@ def test_other_columns_are_refused_before_anything_is_sent(columns: str, complai
     check_each((one for one in TAKES_A_FRAME if len({*names}) == len(names) or one.frame != "polars"), check)
 
 
-def test_what_is_no_dataframe_is_refused_before_anything_is_sent() -> None:
+def test_what_is_no_dataframe_or_text_is_refused_before_anything_is_sent() -> None:
     def check(found: Technique) -> None:
         with pytest.raises(TypeError, match=r"^the frame is lazy: collect\(\) it first$"):
             write_nowhere(found, pl.LazyFrame(CONTENT))
@@ -166,12 +166,9 @@ def test_what_is_no_dataframe_is_refused_before_anything_is_sent() -> None:
             write_nowhere(found, None)
 
     check_each((found for found in TAKES_A_FRAME if found.frame != "batches"), check)
-
-
-def test_half_a_surrogate_pair_is_refused_by_column_and_row() -> None:
-    frame = to_pandas(CONTENT, TABLE)
+    half = to_pandas(CONTENT, TABLE).assign(second=pd.Series(["a", "é", "\ud83d"], dtype=object))
     with pytest.raises(ValueError, match=r"^column second, row 2: '\\ud83d' has half a surrogate pair"):
-        from_pandas(frame.assign(second=pd.Series(["a", "é", "\ud83d"], dtype=object)), TABLE)
+        from_pandas(half, TABLE)
 
 
 # The registry

@@ -48,12 +48,6 @@ def table_of(kind: T, *, nullable: bool = False, **more: Any) -> Table:
     return Table("t", (Column("v", kind, nullable, **more),), ())
 
 
-def streamed(content: pa.Table, table: Table) -> list[Any]:
-    """What record batches hold once they are in the types of the table."""
-    batches = in_table_schema(iter(content.to_batches()), table, "postgres")
-    return [*pa.Table.from_batches(batches)["v"].to_pylist()]
-
-
 # What the matrix does not have: text of as many characters as its type has bytes; numbers of an enum in two bytes, its
 # texts in no order; lists of one size of another type, cut from more rows.
 AS_LONG_AS_THEIR_BYTES = {
@@ -152,7 +146,9 @@ def test_another_value_is_kept_or_refused_and_never_rounded(
     table = table_of(kind, nullable=True)
 
     def in_batches(values: pd.Series[Any]) -> list[Any]:
-        return streamed(pa.Table.from_pandas(pd.DataFrame({"v": values}), preserve_index=False), table)
+        content = pa.Table.from_pandas(pd.DataFrame({"v": values}), preserve_index=False)
+        batches = in_table_schema(iter(content.to_batches()), table, "postgres")
+        return [*pa.Table.from_batches(batches)["v"].to_pylist()]
 
     for kept in (from_pandas(pd.DataFrame({"v": fits}), table)["v"].to_pylist(), in_batches(fits)):
         sent = [value.date() if isinstance(value, dt.datetime) else value for value in fits if not pd.isna(value)]

@@ -461,6 +461,16 @@ class Table:
         return ", ".join(f"{c.types.postgres_select} AS {{0}}".format(quote_postgres(c.name)) for c in self.columns)
 
     @property
+    def postgres_select(self) -> str:
+        """SELECT of all rows; they come in the types of the driver."""
+        return f"SELECT {self.postgres_columns} FROM {self.postgres_name}"
+
+    @property
+    def postgres_select_as_in_frames(self) -> str:
+        """SELECT of all rows in the types of frames."""
+        return f"SELECT {self.postgres_columns_as_in_frames} FROM {self.postgres_name}"
+
+    @property
     def postgres_key(self) -> str:
         """The key's columns, quoted for PostgreSQL and joined by commas."""
         return ", ".join(map(quote_postgres, self.key))
@@ -488,6 +498,21 @@ class Table:
     def clickhouse_columns_as_in_frames(self) -> str:
         """`clickhouse_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
         return ", ".join(f"{c.types.clickhouse_select} AS {{0}}".format(quote_clickhouse(c.name)) for c in self.columns)
+
+    @property
+    def clickhouse_select(self) -> str:
+        """SELECT of all rows; they come in the types of the driver."""
+        return f"SELECT {self.clickhouse_columns} FROM {self.clickhouse_name}"
+
+    @property
+    def clickhouse_select_as_in_frames(self) -> str:
+        """SELECT of all rows in the types of frames."""
+        return f"SELECT {self.clickhouse_columns_as_in_frames} FROM {self.clickhouse_name}"
+
+    @property
+    def clickhouse_insert(self) -> str:
+        """INSERT into ClickHouse up to the columns."""
+        return f"INSERT INTO {self.clickhouse_name} ({self.clickhouse_columns})"
 
     @property
     def clickhouse_key(self) -> str:

@@ -89,7 +89,8 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
     chosen: list[tuple[Any, ...]] = []
     for need in NEEDS:
         path = need.database, need.direction
-        fitting = [row for row in ranked if row[:2] == path and need.meets(terms_of.get(row[:3]))]
+        found = [row for row in ranked if row[:2] == path and row[:3] in terms_of]  # of an older run some may be gone
+        fitting = [row for row in found if need.meets(terms_of[row[:3]])]
         if not fitting:
             continue
         take = {frame: name for *_, name, frame in reversed(fitting)}

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import inspect
 import secrets
-import selectors
+import select
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
-from framehaul.data.schema import ColumnType, Table, quote_clickhouse_text, quote_postgres_text
+from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer, PostgresServer
 
@@ -55,6 +55,9 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
 # The setting lasts until the end of the transaction, which the caller may have begun.
 # https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
 UTF8 = "SET LOCAL client_encoding = 'UTF8'"
+
+CERTIFICATES = ssl.get_default_verify_paths().cafile
+"""The system's certificates, for drivers that by default trust certifi's alone."""
 
 
 def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
@@ -132,10 +135,10 @@ class HttpConnection:
         # ClickHouse closes an idle connection after 30 seconds; `http.client` does not check whether it did:
         # https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
         if self.connection.sock:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self.connection.sock, selectors.EVENT_READ)
-                if selector.select(timeout=0):
-                    self.connection.close()
+            ready = select.poll()
+            ready.register(self.connection.sock, select.POLLIN)
+            if ready.poll(0):
+                self.connection.close()
         try:
             # A server that rejects a body closes the connection during sending; its response has the reason.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -307,8 +310,8 @@ def open_psycopg2(server: PostgresServer) -> contextlib.closing[Any]:
 
 def _login(server: ClickHouseServer, port: int) -> dict[str, Any]:
     """Return the options that ClickHouse's drivers have in common."""
-    address = {"host": server.host, "port": port, "secure": server.secure, "database": server.database}
-    return {**address, "user": server.user, "password": server.password, "send_receive_timeout": TIMEOUT_SECONDS}
+    options = {name: getattr(server, name) for name in ("host", "secure", "database", "user", "password")}
+    return options | {"port": port, "send_receive_timeout": TIMEOUT_SECONDS}
 
 
 @contextmanager
@@ -316,8 +319,7 @@ def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False)
     """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
-    trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's alone
-    options = _login(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": trusted}
+    options = _login(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": CERTIFICATES}
     with clickhouse_driver.Client(**options) as client:
         client.execute("SELECT 1")
         yield client
@@ -341,11 +343,9 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer, protocol: str = "native
     """Open a SQLAlchemy connection over clickhouse-driver, or with the protocol `http` over requests."""
     import clickhouse_sqlalchemy  # noqa: F401  it registers the dialects
 
-    if protocol == "native":
-        port, secure = server.native_port, {"secure": "True"}
-    else:
-        trusted = ssl.get_default_verify_paths().cafile  # the system's certificates; by default it trusts certifi's
-        port, secure = server.http_port, {"protocol": "https"} | ({"verify": trusted} if trusted else {})
+    port, secure = server.native_port, {"secure": "True"}
+    if protocol == "http":
+        port, secure = server.http_port, {"protocol": "https"} | ({"verify": CERTIFICATES} if CERTIFICATES else {})
     with _sqlalchemy_clickhouse(f"clickhouse+{protocol}", server, port, secure if server.secure else {}) as connection:
         driver: Any = connection.connection.dbapi_connection
         transport = driver.transport if protocol == "native" else contextlib.closing(driver.transport.http)
@@ -386,15 +386,14 @@ def _headers(server: ClickHouseServer) -> dict[str, str]:
     return {"Authorization": f"Basic {login}", "Content-Type": "application/octet-stream"}
 
 
-@contextmanager
-def open_urllib(server: ClickHouseServer) -> Iterator[RequestMaker]:
+def open_urllib(server: ClickHouseServer) -> AbstractContextManager[RequestMaker]:
     """Return a maker of requests for urllib, which connects for each of them, within the technique."""
 
     def request(query: str, body: bytes = b"") -> Request:
         parameters = urlencode({"database": server.database, "query": query})
         return Request(f"{server.url}?{parameters}", data=body, headers=_headers(server), method="POST")
 
-    yield request
+    return contextlib.nullcontext(request)
 
 
 @contextmanager
@@ -456,24 +455,16 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 def _ibis(name: str, opener: SyncOpener, server: Any) -> Iterator[Any]:
     """Open a backend of Ibis, which takes a second to import, over a client; raise UnavailableError without Ibis."""
     try:
-        import ibis
-
-        backend = getattr(ibis, name)
+        backend = getattr(import_module("ibis"), name)
     except (ImportError, AttributeError):
-        needed = "ibis-framework[clickhouse,postgres]"
-        raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
+        remedy = "pip install 'ibis-framework[clickhouse,postgres]'"
+        raise UnavailableError(f"Ibis is not installed for this server: {remedy}") from None
     with opener(server) as client:
         yield backend.from_connection(client)
 
 
 open_ibis_postgres = partial(_ibis, "postgres", open_psycopg)
 open_ibis_clickhouse = partial(_ibis, "clickhouse", open_clickhouse_connect)
-
-
-def table_by_ibis(backend: Any, table: Table) -> Any:
-    """Return a table with UUIDs as text, because Ibis cannot convert the drivers' UUIDs to Arrow."""
-    stored = backend.table(table.name)
-    return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
 
 
 @asynccontextmanager
@@ -504,28 +495,17 @@ async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextMana
             yield stack.enter_context(block)
 
 
-@asynccontextmanager
-async def open_asyncpg_pair(server: PostgresServer) -> AsyncIterator[tuple[Any, Any]]:
-    """Open two asyncpg connections."""
-    async with open_asyncpg(server) as one, open_asyncpg(server) as other:
+@contextmanager
+def _both(first: SyncOpener, second: SyncOpener, server: Any) -> Iterator[tuple[Any, Any]]:
+    """Open two clients."""
+    with first(server) as one, second(server) as other:
         yield one, other
 
 
-def _both(first: SyncOpener, second: SyncOpener) -> SyncOpener:
-    """Return an opener of two clients."""
-
-    @contextmanager
-    def opened(server: Any) -> Iterator[tuple[Any, Any]]:
-        with first(server) as one, second(server) as other:
-            yield one, other
-
-    return opened
-
-
-open_psycopg_pair = _both(open_psycopg, open_psycopg)
-open_psycopg_plain_pair = _both(open_psycopg_plain, open_psycopg_plain)
-open_psycopg_adbc = _both(open_psycopg, open_adbc)
-open_http_client_pair = _both(open_http_client, open_http_client)
+open_psycopg_pair = partial(_both, open_psycopg, open_psycopg)
+open_psycopg_plain_pair = partial(_both, open_psycopg_plain, open_psycopg_plain)
+open_psycopg_adbc = partial(_both, open_psycopg, open_adbc)
+open_http_client_pair = partial(_both, open_http_client, open_http_client)
 
 CLIENTS: dict[str, Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]] = {
     name.removeprefix("open_"): function for name, function in [*globals().items()] if name.startswith("open_")

@@ -41,7 +41,6 @@ REPLACED_IN_TRANSACTION = Contract("replace", LOCKED.locks, "nothing: they wait 
 REPLACED_BESIDE = Contract("replace", LOST_UPDATES, REPLACED.others_see, f"the old rows; {STAGING_TABLE}")
 UPSERT = Contract("upsert", "rows that it changes", "nothing until it commits", "nothing")
 UPSERT_SNAPSHOT = replace(UPSERT, after_failure="nothing; of two writers that add the same key at once, one fails")
-UPSERT_SWAP = replace(UPSERT, locks="the table against writers, and at its end against readers")
 BLOCKS = f"{CLICKHOUSE_APPEND.others_see}; without FINAL both rows until a merge"
 UPSERT_BLOCKS = Contract("upsert", "nothing", BLOCKS, "the blocks written before; safe to retry")
 UPSERT_EXCHANGED = replace(REPLACED_BESIDE, kind="upsert")
@@ -51,5 +50,5 @@ UPSERT_PARTITIONS = Contract("upsert", LOST_UPDATES, "each partition as soon as 
 UPSERT_PATCHED = Contract("upsert", "nothing", "changed rows first, then new rows", CHANGED)
 MISSING = f"possibly missing rows until it is retried; {STAGING_TABLE}"
 UPSERT_DELETED = Contract("upsert", "nothing", "changed rows are missing for a while", MISSING)
-ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP, UPSERT_EXCHANGED)
+ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_EXCHANGED)
 """The terms of atomic upserts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -14,10 +14,7 @@ from framehaul.codecs.copy_binary import uuid_bytes
 from framehaul.data.documents import check_document, documents, first_refused
 from framehaul.data.frames import check_text, conform, from_pandas, from_polars
 from framehaul.data.schema import ARRAYS, FIRST_DAY, LAST_DAY, LONG_NUMBERS, NESTED, Column, ColumnType, Table
-from framehaul.techniques.registry import Database
-
-if TYPE_CHECKING:
-    import pandas as pd
+from framehaul.techniques.registry import Database, DataFrame
 
 # https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
 DATES = {
@@ -39,7 +36,7 @@ NULL_IS = {
 """Types that cannot be NULL in ClickHouse: their name in ClickHouse, their name in a frame, and the remedy."""
 
 
-def prepare(frame: pl.DataFrame | pd.DataFrame | pa.Table, table: Table, database: Database) -> pa.Table:
+def prepare(frame: DataFrame | pa.Table, table: Table, database: Database) -> pa.Table:
     """Return the frame as Arrow, with the table's columns and with types that the database stores without a change.
 
     An Arrow table must have `table.arrow_schema`. Raises ValueError with the name of the column for

@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import update_wrapper
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 type DataFrame = pl.DataFrame | pd.DataFrame
+type ToFrame = Callable[..., DataFrame]
+"""Makes a frame of what a driver returns."""
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
 """`batches` are record batches; `none` is for baselines, which have no dataframe."""
-Registered = Literal["published", "beyond", "framehaul", "everyday", "baseline"]
+Origin = Literal["published", "beyond", "framehaul", "everyday", "baseline", "streamed", "upsert"]
 """Published; faster or safer than published; framehaul's functions; the first call in a library's documentation; the
-server alone."""
-Origin = Literal[Registered, "streamed", "upsert"]
-"""`streamed` moves rows in bounded memory."""
+server alone, of the family `server`; in bounded memory; replacing rows of the same key."""
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 type Key = tuple[Database, Direction, str]
 
@@ -51,8 +52,8 @@ REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "key": ("key",),
 }
 """The requirements of clients, of kinds of contracts, and of techniques that use the key."""
-CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
-"""Clients of drivers that share a client: pgpq only encodes rows, and the others take an address."""
+CLIENTS_OF = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address", "pg_parquet": "psycopg_parquet"}
+"""Clients of a family and of drivers that share one: pgpq only encodes rows, and the others take an address."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,7 @@ class Technique:
     """The number of connections that move rows."""
     requires: tuple[Requirement, ...] = ()
     engine: str = ""
-    """The table engine of ClickHouse, or the partitioning of PostgreSQL, that an upsert needs."""
-    final: bool = False
-    """Whether reads after an upsert need FINAL."""
+    """The table engine of ClickHouse that an upsert needs."""
 
     @property
     def name(self) -> str:
@@ -89,8 +88,19 @@ class Technique:
         """Return the technique's key in results, as in the columns `statistics.NAMES`."""
         return self.database, self.direction, self.name
 
+    @property
+    def final(self) -> bool:
+        """Return whether reads after an upsert need FINAL, as its label says."""
+        return self.label.endswith("read with FINAL")
+
 
 _TECHNIQUES: dict[Key, Technique] = {}
+
+
+def _add(one: Technique) -> None:
+    if one.key in _TECHNIQUES:
+        raise ValueError(f"there are two techniques {one.name} in {one.function.__module__}")
+    _TECHNIQUES[one.key] = one
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
@@ -110,44 +120,55 @@ def technique[F: Callable[..., Any]](
     *,
     client: str | None = None,
     key: bool = False,
-    final: bool = False,
+    pandas: ToFrame | str | bool = False,
 ) -> Callable[[F], F]:
     """Register a function, with origin, database and direction from its module, frame and driver from its name.
 
-    A function of `connections` takes a pair of clients, and a write without a contract appends. Raises ValueError for
-    an unknown family, a name that is already registered, or a name that is not of the form `frame_driver_method`.
+    A function of `connections` takes a pair of clients, and a write without a contract appends. With `pandas`, a write
+    that takes either frame is registered for pandas as well, and a read whose last parameter makes the frame is
+    registered with `pandas` in place of its default. Raises ValueError for an unknown family, a name that is already
+    registered, or a name that is not of the form `frame_driver_method`.
     """
 
     def register(function: F) -> F:
         origin, module = function.__module__.split(".")[-2:]
         database, direction = cast("tuple[Database, Direction]", tuple(module.split("_")))
-        name = database, direction, function.__name__
         frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        if name in _TECHNIQUES:
-            raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         pair = [*inspect.signature(function).parameters][:1] == ["connections"]
-        opened = client or CLIENTS_OF_DRIVERS.get(driver, driver) + "_pair" * pair
+        opened = (client or CLIENTS_OF.get(family) or CLIENTS_OF.get(driver, driver)) + "_pair" * pair
         terms = (contract or APPEND[database]) if direction == "write" else None
         causes = "key" * key, opened, terms.kind if terms else ""
         needs = tuple(needed for cause in causes for needed in REQUIREMENTS_OF.get(cause, ()))
+        origin = "baseline" if family == "server" else origin
         names = function, database, direction, frame, driver, opened, family, label, cast("Origin", origin)
-        _TECHNIQUES[name] = Technique(*names, terms, 1 + pair, needs, engine, final)
+        _add(Technique(*names, terms, 1 + pair, needs, engine))
+        if pandas:
+            defaults, name = () if pandas is True else (pandas,), function.__name__.replace("polars_", "pandas_")
+            also(name, label.replace("Polars", "Pandas"), *defaults)(function)
         return function
 
     return register
 
 
-def also_from_pandas[F: Callable[..., Any]](function: F) -> F:
-    """Register a write from Polars, whose code takes either frame, for pandas as well; return it by its other name."""
-    one = next(one for one in _TECHNIQUES.values() if one.function is function)
-    code: Any = function
-    twin: Any = FunctionType(code.__code__, code.__globals__, one.name.replace("polars_", "pandas_"))
-    twin.__qualname__, twin.__annotations__ = twin.__name__, function.__annotations__
-    copy = replace(one, function=twin, frame="pandas", label=one.label.replace("Polars", "Pandas"))
-    _TECHNIQUES[copy.key] = copy
-    return cast("F", twin)
+def also[F: Callable[..., Any]](name: str, label: str, *defaults: object, **changes: Any) -> Callable[[F], F]:
+    """Register a technique's function under another name too, with other defaults and other fields of its record."""
+
+    def register(function: F) -> F:
+        one = next(one for one in _TECHNIQUES.values() if one.function is function)
+        code: Any = function
+        twin: Any = FunctionType(code.__code__, code.__globals__, name, defaults or code.__defaults__)
+        update_wrapper(twin, function, ("__module__", "__doc__", "__annotations__"))
+        twin.__qualname__ = name
+        code.__globals__[name] = twin
+        frame, driver = frame_and_driver(name)
+        client = one.client if driver == one.driver else CLIENTS_OF.get(driver, driver)
+        fields = {"function": twin, "frame": frame, "driver": driver, "client": client, "label": label, **changes}
+        _add(replace(one, **fields))
+        return function
+
+    return register
 
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
@@ -156,18 +177,17 @@ def named(database: Database, direction: Direction, name: str) -> Technique:
     return _TECHNIQUES[database, direction, name]
 
 
-MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")
-
-
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
-    places = ["api.framehaul" if origin == "framehaul" else f"techniques.{origin}" for origin in get_args(Registered)]
-    modules = [f"framehaul.{place}.{name}" for name in MODULES for place in places]
+    names = "postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"
+    places = "techniques.published", "techniques.beyond", "api.framehaul", "techniques.everyday"
+    modules = [f"framehaul.{place}.{name}" for name in names for place in places]
     for module in modules:
         importlib.import_module(module)
     chosen = [one for one in _TECHNIQUES.values() if one.function.__module__ in modules]
     chosen = [one for one in chosen if database in (None, one.database) and direction in (None, one.direction)]
-    return sorted(chosen, key=lambda one: modules.index(one.function.__module__))
+    chosen.sort(key=lambda one: modules.index(one.function.__module__) % len(places))
+    return sorted(chosen, key=lambda one: names.index(f"{one.database}_{one.direction}"))
 
 
 def upserts(database: Database) -> list[Technique]:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
 
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
 from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
-
-if TYPE_CHECKING:
-    import psycopg
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from framehaul.techniques.registry import Technique, techniques, upserts
 from framehaul.techniques.streaming import MOVES
@@ -26,16 +28,25 @@ def technique_named(database: str, direction: str, name: str) -> Technique:
 
 
 def _function(technique: Technique) -> str:
-    """Return a function as in its file, under the technique's name and without the decorator that registers it."""
+    """Return a function as in its file, with the technique's name and defaults, and without its decorators."""
     text = inspect.getsource(technique.function).strip()
-    return re.sub(r"\A.*?^((async )?def )\w+", rf"\1{technique.name}", text, count=1, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\A.*?^((async )?def )\w+", rf"\1{technique.name}", text, count=1, flags=re.MULTILINE | re.DOTALL)
+    parameters, arrow, body = text.partition(") ->")
+    defaults = map(_written, technique.function.__defaults__ or ())
+    return re.sub(r"= [\w.\"]+", lambda _: f"= {next(defaults)}", parameters) + arrow + body
+
+
+def _written(default: Any) -> str:
+    """Return the default of a parameter as it is written."""
+    if callable(default):
+        return f"pd.{default.__name__}" if default.__module__.startswith("pandas") else default.__name__
+    return json.dumps(default) if isinstance(default, str) else repr(default)
 
 
 def _call(technique: Technique) -> str:
     """Return code that opens a technique's client and calls the technique."""
     signature = inspect.signature(technique.function)
-    every = signature.parameters.values()
-    arguments = [one.name for one in every if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    arguments = [one.name for one in signature.parameters.values() if one.default is one.empty]
     returned = "" if signature.return_annotation == "None" else "returned = "
     opening, awaiting = ("async ", "await ") if inspect.iscoroutinefunction(technique.function) else ("", "")
     call = f"{returned}{awaiting}{technique.name}({', '.join(arguments)})"

@@ -25,7 +25,7 @@ from framehaul.codecs.native_format import NOT_DECODED, native_blocks, read_bloc
 from framehaul.data import frames
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import BATCH_ROWS
-from framehaul.data.schema import ARRAYS, NESTED, NO_NATIVE, Table
+from framehaul.data.schema import NO_NATIVE, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.beyond.postgres_write import picked
@@ -33,7 +33,7 @@ from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import reads_socket, receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
-from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
+from framehaul.techniques.registry import CLIENTS_OF, Database, Direction
 
 type Batches = Iterator[pa.RecordBatch]
 type Connections = tuple[Connection[Any], AdbcConnection]
@@ -53,14 +53,12 @@ def in_table_schema(batches: Batches, table: Table, database: Database) -> Batch
         first_row = 0
         for batch in batches:
             try:
-                given = pa.Table.from_batches([frames.in_table_order(batch, table)])
-                given = without_extensions(frames.validated(given))
-                content = given.cast(table.arrow_schema)
+                content = frames.validated(pa.Table.from_batches([frames.in_table_order(batch, table)]))
+                if content.schema.types != table.arrow_schema.types:
+                    content = frames.from_polars(pl.DataFrame(content), table)
+                content = content.cast(table.arrow_schema)  # which refuses NULL where the table has none
                 for column in table.columns:
-                    came, kept = (of.column(column.name) for of in (given, content))
-                    if column.type in (*frames.ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
-                        frames.check_kept(*(frames.in_polars(values, column.name) for values in (came, kept)))
-                    frames.check_forms(kept, column)
+                    frames.check_forms(content.column(column.name), column)
                 yield from prepare(content, table, database).to_batches()
             except ValueError as error:
                 raise ValueError(f"{error} (in the batch that begins with row {first_row:,})") from error
@@ -68,19 +66,6 @@ def in_table_schema(batches: Batches, table: Table, database: Database) -> Batch
 
     checked = conforming()
     return chain(list(islice(checked, 1)), checked)
-
-
-def without_extensions(content: pa.Table) -> pa.Table:
-    """Return the content with UUIDs of Arrow's extension type as text; raise ValueError for nested UUIDs."""
-    # Arrow's own cast to text returns their bytes.
-    for at, field in enumerate(content.schema):
-        if field.type == pa.uuid():
-            storage = [chunk.storage for chunk in content.column(at).chunks]
-            texts = frames.uuid_text(pl.Series(values=pa.chunked_array(storage, pa.binary(16)))).to_arrow()
-            content = content.set_column(at, field.name, texts)
-        elif pa.types.is_nested(field.type) and "extension<" in str(field.type):
-            raise ValueError(f"column {field.name} is {field.type}, which is not carried in batches: cast it to text")
-    return content
 
 
 def gathered(batches: Batches, rows: int) -> Iterator[pa.Table]:
@@ -122,7 +107,7 @@ def insert_batches(connection: HttpConnection, table: Table, batches: Batches, t
         clickhouse_write.insert_native(connection, table, blocks)
         return
     # A type that is not encoded as Native goes as Arrow, in small blocks, which keep the server's memory low.
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+    query = f"{table.clickhouse_insert} FORMAT ArrowStream"
     settings = clickhouse_write.insert_once(min_insert_block_size_rows=together)
     connection.post(query, body=frames.encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
@@ -148,27 +133,23 @@ def fetch_wire_batches(connection: Connection[Any], table: Table, batch_bytes: i
 
 def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = ADBC_BYTES) -> Generator[pa.RecordBatch]:
     """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; end its transaction."""
-    try:
-        with adbc.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
-            cursor.execute(UTF8)
-            cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
-            for batch in cursor.fetch_record_batch():
-                yield from without_documents(frames.validated(pa.Table.from_batches([batch])), table).to_batches()
-    finally:
-        adbc.rollback()
+    with postgres_write.one_commit(adbc) as cursor:
+        cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
+        cursor.execute(table.postgres_select_as_in_frames)
+        for batch in cursor.fetch_record_batch():
+            yield from without_documents(frames.validated(pa.Table.from_batches([batch])), table).to_batches()
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch]:
     """Yield batches of Native blocks, or of Arrow for types not decoded here; ending early closes the connection."""
     if table.columns_of(*NOT_DECODED):
-        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        query = f"{table.clickhouse_select_as_in_frames} FORMAT ArrowStream"
         with connection.post(query, settings=clickhouse_read.ARROW) as response:
             for batch in pa.ipc.open_stream(response):
                 yield from frames.validated(frames.with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
             response.read()
     else:
-        query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+        query = f"{table.clickhouse_select} FORMAT Native"
         with connection.post(query, settings=clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS) as response:
             yield from read_blocks(response, table, table.arrow_large_schema)
 
@@ -212,7 +193,8 @@ def stream_from_postgres(connections: Connections, table: Table, file: Path, bat
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
     """Hold the whole frame in memory."""
-    pq.write_table(frames.from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
+    frame: Any = postgres_read.polars_adbc_fetch(connection, table)
+    pq.write_table(frames.from_polars(frame, table), file)
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
@@ -233,14 +215,14 @@ def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path)
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
     """Hold the whole frame in memory."""
-    frame = clickhouse_read.polars_http_client_arrow_preallocated(connection, table)
+    frame: Any = clickhouse_read.polars_http_client_arrow_preallocated(connection, table)
     pq.write_table(frames.from_polars(frame, table), file)
 
 
 def _move(function: Callable[..., None], driver: str, family: str, label: str) -> Technique:
     """Return the record of a move, with database and direction from its name."""
     _, preposition, server = function.__name__.split("_")
-    database, client = cast("Database", server), CLIENTS_OF_DRIVERS.get(driver, driver)
+    database, client = cast("Database", server), CLIENTS_OF.get(driver, driver)
     direction: Direction = "write" if preposition == "into" else "read"
     contract = APPEND[database] if direction == "write" else None
     return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, quote_clickhouse, refuse
+from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, Settings, adbc_settings
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, ToFrame, also, technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
@@ -64,20 +64,14 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
 
 def select_arrow(connection: HttpConnection, table: Table, settings: Settings, preallocated: bool = False) -> pa.Table:
     """Return the table's rows as the Arrow stream that the server sends with these settings."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"{table.clickhouse_select_as_in_frames} FORMAT ArrowStream"
     return read_arrow(connection.post(query, settings=settings), preallocated=preallocated)
 
 
-@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
-def polars_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Decode Arrow, whose buffers Polars takes over; UUIDs become text on the server."""
-    return to_polars(select_arrow(connection, table, ARROW), table)
-
-
-@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
-def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pd.DataFrame:
-    """Decode Arrow, in whose buffers pandas 3 keeps text; only dates become Python objects."""
-    return to_pandas(select_arrow(connection, table, ARROW), table)
+@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe", pandas=to_pandas)
+def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, to: ToFrame = to_polars) -> DataFrame:
+    """Decode Arrow, whose buffers Polars takes over, and pandas 3 for text; UUIDs become text on the server."""
+    return to(select_arrow(connection, table, ARROW), table)
 
 
 @technique("arrow", "http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
@@ -104,16 +98,15 @@ class Preallocated:
         return pa.py_buffer(space[:filled])
 
 
-@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
-def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Receive by `readinto` instead of `read`, and decode dictionaries."""
-    return to_polars(select_arrow(connection, table, ARROW_DICTIONARY, preallocated=True), table)
-
-
-@technique("arrow", "http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
-def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
-    """Receive by `readinto` instead of `read`."""
-    return to_pandas(select_arrow(connection, table, ARROW, preallocated=True), table)
+@technique(
+    "arrow", "http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe", pandas=to_pandas
+)
+def polars_http_client_arrow_preallocated(
+    connection: HttpConnection, table: Table, to: ToFrame = to_polars
+) -> DataFrame:
+    """Receive by `readinto` instead of `read`, and decode dictionaries for Polars."""
+    settings = ARROW_DICTIONARY if to is to_polars else ARROW
+    return to(select_arrow(connection, table, settings, preallocated=True), table)
 
 
 @technique("arrow", "http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe")
@@ -124,7 +117,7 @@ def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table
     partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
 
     def half(connection: HttpConnection, names: list[str]) -> pl.DataFrame:
-        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+        query = table.clickhouse_select_as_in_frames
         chosen = ", ".join(f"'{name}'" for name in names) or "''"
         query = f"{query} WHERE _partition_id IN ({chosen}) FORMAT ArrowStream"
         response = connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})
@@ -134,20 +127,14 @@ def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table
         return pl.concat(pool.map(half, connections, (partitions[::2], partitions[1::2])), rechunk=False)
 
 
-@technique("http_native", "http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")
-def polars_http_client_native_decoded(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Compiled loops decode columns into Polars' string views as they arrive: the least work on both sides."""
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
-        return to_polars(read_native(response, table), table, valid=True)
-
-
-@technique("http_native", "http.client SELECT ... FORMAT Native, decoded by numba -> Pandas dataframe")
-def pandas_http_client_native_decoded(connection: HttpConnection, table: Table) -> pd.DataFrame:
-    """Compiled loops decode the text of each block into the layout of pandas."""
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
-        return to_pandas(read_native(response, table, table.arrow_large_schema), table, valid=True)
+@technique(
+    "http_native", "http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe", pandas=to_pandas
+)
+def polars_http_client_native_decoded(connection: HttpConnection, table: Table, to: ToFrame = to_polars) -> DataFrame:
+    """Compiled loops decode columns into the library's layout as they arrive: the least work on both sides."""
+    with connection.post(f"{table.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS) as response:
+        content = read_native(response, table, None if to is to_polars else table.arrow_large_schema)
+    return to(content, table, valid=True)
 
 
 # By default the driver requests a compressed response, which takes ten times as long over loopback.
@@ -160,83 +147,42 @@ ADBC_BYTES = ARROW | ADBC | {"output_format_arrow_string_as_string": 0}
 @technique("arrow", "ADBC fetch as Arrow -> Polars dataframe", client="adbc_clickhouse")
 def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: Table) -> pl.DataFrame:
     """ClickHouse's ADBC driver reads an Arrow stream over HTTP, by the same calls as for any database."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     settings = adbc_settings(ADBC_BYTES if table.columns_of(ColumnType.BYTES) else ARROW_DICTIONARY | ADBC)
     with connection.cursor(adbc_stmt_kwargs=settings) as cursor:
-        cursor.execute(query)
+        cursor.execute(table.clickhouse_select_as_in_frames)
         return to_polars(cursor.fetch_arrow_table(), table)
 
 
 @technique("arrow", "clickhouse-connect query_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
     """Polars takes over the driver's Arrow table."""
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
-    return to_polars(client.query_arrow(query, settings=ARROW, use_strings=True), table)
+    return to_polars(client.query_arrow(table.clickhouse_select_as_in_frames, settings=ARROW, use_strings=True), table)
 
 
-def query_df_arrow(client: ConnectClient, table: Table, library: str) -> Any:
-    """Return the driver's own frame; raises ValueError for bytes, which the driver does not distinguish from text."""
+@technique("arrow", "clickhouse-connect query_df_arrow -> Polars dataframe", pandas="pandas")
+def polars_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table, library: str = "polars") -> DataFrame:
+    """Return the driver's own frame, whose dtypes in pandas are Arrow's; bytes are refused as no text."""
     refuse(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse", "anywhere")
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+    query = table.clickhouse_select_as_in_frames
     return client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library=library)
 
 
-@technique("arrow", "clickhouse-connect query_df_arrow -> Polars dataframe")
-def polars_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pl.DataFrame:
-    """Return the driver's own Polars frame."""
-    return cast("pl.DataFrame", query_df_arrow(client, table, "polars"))
+RUST = "clickhouse-connect query_df, Rust codec -> Pandas dataframe"
 
 
-@technique("arrow", "clickhouse-connect query_df_arrow -> Pandas dataframe")
-def pandas_clickhouse_connect_query_df_arrow(client: ConnectClient, table: Table) -> pd.DataFrame:
-    """Return the driver's own pandas frame of Arrow: every column has an Arrow-backed dtype."""
-    return cast("pd.DataFrame", query_df_arrow(client, table, "pandas"))
-
-
+@also("pandas_clickhouse_connect_query_df_rust", RUST, client="clickhouse_connect_rust")
 @technique("http_native", "clickhouse-connect query_df -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df(client: ConnectClient, table: Table) -> pd.DataFrame:
-    """The driver decodes Native blocks, in Python and Cython; bytes stay bytes, and no rows have their columns."""
+    """The driver decodes Native blocks, in Cython or Rust; bytes stay bytes, and no rows have columns."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
     objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
     refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
     changed = {*FLOATS, ColumnType.DATE, ColumnType.TIME, ColumnType.BYTES, ColumnType.TIMESTAMP_NS}
     refuse(table, changed, "of whose elements the driver makes others: use query_arrow", "clickhouse", "nested")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
+    query = table.clickhouse_select_as_in_frames
     in_utc = NATIVE | {"session_timezone": "UTC"}  # the driver gives moments without a zone the zone of the session
     return client.query_df(query, settings=in_utc, column_formats=as_bytes).reindex(columns=table.column_names)
-
-
-@technique(
-    "http_native", "clickhouse-connect query_df, Rust codec -> Pandas dataframe", client="clickhouse_connect_rust"
-)
-def pandas_clickhouse_connect_query_df_rust(client: ConnectClient, table: Table) -> pd.DataFrame:
-    """The driver decodes Native blocks, in Rust."""
-    return pandas_clickhouse_connect_query_df(client, table)
-
-
-UNIX_UNITS = {"ms": "Milli", "us": "Micro", "ns": "Nano"}
-"""The functions: https://clickhouse.com/docs/sql-reference/functions/type-conversion-functions#tounixtimestamp64milli"""
-TIMESTAMPS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
-NO_DRIVER_ARROW = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
-
-
-@technique("native_columnar", "clickhouse-driver query_arrow -> Polars dataframe")
-def polars_clickhouse_driver_query_arrow(client: Any, table: Table) -> pl.DataFrame:
-    """clickhouse-driver, since 0.2.11, decodes the native protocol's blocks into Arrow."""
-    no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
-    refuse(table, NO_DRIVER_ARROW, no_arrow, "clickhouse", "anywhere")
-    refuse(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse", "nested")
-    # Moments are numbers of their unit, because the driver makes a float of the seconds, which loses digits. Booleans
-    # are materialized, because the driver makes integers of a sparse column, and no Arrow of these integers:
-    # https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
-    kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
-    replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
-    units = {name: UNIX_UNITS[kind.unit] for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
-    replaced += [f"toUnixTimestamp64{unit}({name}) AS {name}" for name, unit in units.items()]
-    query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})" if replaced else query
-    return to_polars(client.query_arrow(query, settings=NATIVE), table)
 
 
 @technique("engine", "chDB SELECT ... FROM remote() -> Polars dataframe")
@@ -252,3 +198,16 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
         remedy = "take limit and offset out of the user's profile or read over HTTP, where they are undone"
         raise ValueError(f"{content.num_rows:,} of {int(counted or 0):,} rows came: {remedy}")
     return to_polars(content, table)
+
+
+# What the server takes alone: no dataframe is converted, so no client can be faster.
+
+
+@technique("server", "baseline: SELECT ... FORMAT Native, discarded (no decoding)")
+def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
+    """Read ClickHouse's own format, the least work for the server, into one buffer; return the number of bytes."""
+    response = connection.post(f"{table.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS)
+    scratch, total = bytearray(1 << 20), 0
+    while count := response.readinto(scratch):
+        total += count
+    return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import secrets
 from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,12 @@ import pyarrow as pa
 
 from framehaul.codecs.copy_binary import with_uuid_bytes
 from framehaul.codecs.native_format import native_blocks
-from framehaul.data.frames import BATCH_ROWS, arrow_stream, in_table_order
-from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, refuse
+from framehaul.data.frames import BATCH_ROWS, arrow_stream, from_polars, in_table_order
+from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, quote_clickhouse_text, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
-from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 if TYPE_CHECKING:
     import adbc_driver_manager.dbapi
@@ -41,6 +42,9 @@ for form in ("arrow", "parquet"):
     INSERT[f"input_format_{form}_allow_missing_columns"] = 0
     INSERT[f"input_format_{form}_case_insensitive_column_matching"] = 0
 
+PRESORTED = "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars"
+UNCOMPRESSED = "http.client INSERT FORMAT Parquet, uncompressed, from Polars"
+
 
 def insert_once(**settings: str | int) -> dict[str, str | int]:
     """Return the settings of one INSERT, with a token of its own: replicated tables drop repeated blocks by default."""
@@ -50,11 +54,11 @@ def insert_once(**settings: str | int) -> dict[str, str | int]:
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
     """Insert an Arrow stream, sent batch by batch: the server parses one batch while the next is encoded."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+    query = f"{table.clickhouse_insert} FORMAT ArrowStream"
     connection.post(query, body=arrow_stream(content), settings=insert_once(**settings)).read()
 
 
-@technique("arrow", "http.client INSERT FORMAT ArrowStream, streamed, from Polars")
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, streamed, from Polars", pandas=True)
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Send Arrow, which is how Polars and pandas 3 hold text: it takes little encoding and little parsing."""
     insert_arrow(connection, table, prepare(frame, table, "clickhouse"))
@@ -68,7 +72,7 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
-@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars")
+@technique("arrow", "http.client INSERT FORMAT ArrowStream, two connections, from Polars", pandas=True)
 def polars_http_client_arrow_two_connections(connections: HttpPair, table: Table, frame: DataFrame) -> None:
     """Send half of the rows over each connection: two INSERTs are parsed, sorted and written in parallel."""
     content = prepare(frame, table, "clickhouse")
@@ -121,27 +125,16 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
     insert_arrow(connection, table, content, insert_deduplicate=1, insert_deduplication_token=digest.hexdigest())
 
 
+@also("polars_http_client_parquet_uncompressed", UNCOMPRESSED, "uncompressed")
+@also("polars_http_client_parquet_lz4", "http.client INSERT FORMAT Parquet, lz4, from Polars", "lz4")
 @technique("http_parquet", "http.client INSERT FORMAT Parquet, zstd, from Polars")
 def polars_http_client_parquet_zstd(
-    connection: HttpConnection, table: Table, frame: pl.DataFrame, compression: Any = "zstd"
+    connection: HttpConnection, table: Table, frame: pl.DataFrame, codec: Any = "zstd"
 ) -> None:
-    """Send Parquet in Polars' default codec, as the published techniques do, by another HTTP client."""
+    """Send Parquet, in Polars' default codec as the published techniques do, or in one that takes less CPU time."""
     buffer = io.BytesIO()
-    prepare_file(frame, table).write_parquet(buffer, compression=compression)
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    connection.post(query, body=buffer.getvalue(), settings=insert_once()).read()
-
-
-@technique("http_parquet", "http.client INSERT FORMAT Parquet, lz4, from Polars")
-def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send Parquet in a codec that takes less CPU time on both sides, and more bytes."""
-    polars_http_client_parquet_zstd(connection, table, frame, "lz4")
-
-
-@technique("http_parquet", "http.client INSERT FORMAT Parquet, uncompressed, from Polars")
-def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Send Parquet with its encodings and no codec."""
-    polars_http_client_parquet_zstd(connection, table, frame, "uncompressed")
+    prepare_file(frame, table).write_parquet(buffer, compression=codec)
+    connection.post(f"{table.clickhouse_insert} FORMAT Parquet", body=buffer.getvalue(), settings=insert_once()).read()
 
 
 @technique("arrow", "ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
@@ -186,12 +179,12 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     """Insert Native blocks, which the server stores one by one instead of collecting a million rows first."""
     # https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
+    query = f"{table.clickhouse_insert} FORMAT Native"
     settings = insert_once(min_insert_block_size_rows=0, min_insert_block_size_bytes=0)
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 
-@technique("http_native", "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars", key=True)
+@technique("http_native", PRESORTED, key=True, pandas=True)
 def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: DataFrame) -> None:
     """Compiled loops make blocks of one month each, in the table's order: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(prepare(frame, table, "clickhouse"), table))
@@ -205,6 +198,28 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) ->
     remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")
 
 
-pandas_http_client_arrow_stream = also_from_pandas(polars_http_client_arrow_stream)
-pandas_http_client_arrow_two_connections = also_from_pandas(polars_http_client_arrow_two_connections)
-pandas_http_client_native_presorted = also_from_pandas(polars_http_client_native_presorted)
+# What the server takes alone: no dataframe is converted, so no client can be faster.
+
+# With two cores the server is fastest with smaller blocks and two insert threads.
+FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
+SHUFFLED = "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)"
+
+
+@also("none_http_client_insert_select_unsorted", SHUFFLED, True, requires=("key",))
+@technique("server", "baseline: INSERT ... SELECT inside the server (no client, no parsing)")
+def none_http_client_insert_select(
+    connection: HttpConnection, table: Table, source: Table, shuffled: bool = False
+) -> None:
+    """Insert rows as the server stores them, sorted by key within a partition, or shuffled, so that it sorts again."""
+    order = f"ORDER BY cityHash64({table.clickhouse_key})" if shuffled else ""
+    rows = f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} {order}"
+    connection.post(f"{table.clickhouse_insert} {rows}", settings=FASTEST).read()
+
+
+@technique("server", "baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
+def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
+    """Insert without sorting, compressing and writing; return the number of rows that the server reports."""
+    query = f"INSERT INTO FUNCTION null({quote_clickhouse_text(table.clickhouse_structure)}) FORMAT ArrowStream"
+    response = connection.post(query, body=arrow_stream(from_polars(frame, table)))
+    response.read()
+    return int(json.loads(response.headers["X-ClickHouse-Summary"])["written_rows"])

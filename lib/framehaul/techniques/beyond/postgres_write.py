@@ -32,16 +32,16 @@ from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Tabl
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
-from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 if TYPE_CHECKING:
     from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
     from duckdb import DuckDBPyConnection
 
     from framehaul.codecs.compiled import Int64s
-    from framehaul.techniques.beyond.postgres_read import PsycopgPair
 
 type Batches = Iterable[pa.RecordBatch]
+type PsycopgPair = tuple[Connection[Any], Connection[Any]]
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
@@ -101,7 +101,7 @@ def copy_binary(connection: Connection[Any], table: Table, schema: pa.Schema, ba
         copy_batches(connection, table, schema, batches)
 
 
-@technique("copy_binary", "pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
+@technique("copy_binary", "pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", pandas=True)
 def polars_pgpq_copy_binary(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Polars and pandas 3 give Arrow, and pgpq encodes it without a Python object per value."""
     copy_binary(connection, table, *in_slices(frame, table))
@@ -121,7 +121,7 @@ def presorted(frame: DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
     return near_key_order(in_binary_form(prepare(frame, table, "postgres"), table), table)
 
 
-@technique("copy_binary", "pgpq COPY, presorted by key, from Polars", key=True)
+@technique("copy_binary", "pgpq COPY, presorted by key, from Polars", key=True, pandas=True)
 def polars_pgpq_presorted(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     content, rows = presorted(frame, table)
@@ -148,7 +148,9 @@ WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """Name and definition of a table's primary key, and whether the definition is all of it."""
 
 
-@technique("copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, key=True)
+@technique(
+    "copy_binary", "pgpq COPY, then the primary key, in one transaction, from Polars", LOCKED, key=True, pandas=True
+)
 def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataFrame) -> None:
     """Sort once instead of a million index insertions; the table is locked, and should be almost empty before."""
     schema, batches = in_slices(frame, table)
@@ -237,7 +239,7 @@ def for_adbc(frame: DataFrame, table: Table) -> pa.Table:
     return in_binary_form(prepare(frame, table, "postgres"), table)
 
 
-@technique("arrow", "ADBC bulk ingest from Polars Arrow")
+@technique("arrow", "ADBC bulk ingest from Polars Arrow", pandas=True)
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     content = for_adbc(frame, table)
@@ -260,9 +262,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 
 
 @technique("engine", "DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
-def polars_duckdb_insert(
-    connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame, on_conflict: str = ""
-) -> None:
+def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's extension for PostgreSQL scans the frame and copies it into the table, which is attached as `pg`."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
     for name in table.columns_of(*ARRAYS):
@@ -273,10 +273,18 @@ def polars_duckdb_insert(
     check_encoding(connection)
     connection.register("frame", content)
     rows = f"SELECT {table.postgres_columns} FROM frame"
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows} {on_conflict}")
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows}")
 
 
-pandas_pgpq_copy_binary = also_from_pandas(polars_pgpq_copy_binary)
-pandas_pgpq_presorted = also_from_pandas(polars_pgpq_presorted)
-pandas_pgpq_key_last = also_from_pandas(polars_pgpq_key_last)
-pandas_adbc_ingest = also_from_pandas(polars_adbc_ingest)
+# What the server takes alone: no dataframe is converted, so no client can be faster.
+
+SORTED = "baseline: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)"
+
+
+@also("none_psycopg_insert_select_sorted", SORTED, True, requires=("key",))
+@technique("server", "baseline: INSERT ... SELECT inside the server (no client, no parsing)")
+def none_psycopg_insert_select(connection: Connection[Any], table: Table, source: Table, by_key: bool = False) -> None:
+    """Insert rows in the order of the frame, or of the primary key, and update the key with each row."""
+    order = f"ORDER BY {table.postgres_key}" if by_key else ""
+    rows = f"SELECT {table.postgres_columns} FROM {source.postgres_name} {order}"
+    connection.execute(f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows}".encode())

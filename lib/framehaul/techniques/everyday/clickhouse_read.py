@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import clickhouse_driver
 import pandas as pd
 import polars as pl
@@ -11,53 +9,36 @@ from clickhouse_connect.driver.client import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import Table
-from framehaul.techniques.clients import table_by_ibis
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import also, technique
+
+# The dialect of clickhouse-connect: https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
+# The dialect over HTTP: https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
+OVER_HTTP = "pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy"
 
 
+@also("pandas_clickhouse_sqlalchemy_http_read_sql", OVER_HTTP)
+@also("pandas_clickhouse_connect_sqlalchemy_read_sql", "pandas.read_sql, SQLAlchemy over clickhouse-connect")
 @technique("convenience", "pandas.read_sql, SQLAlchemy over clickhouse-driver")
 def pandas_clickhouse_sqlalchemy_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
     """pandas reads rows over a SQLAlchemy connection."""
     # `read_sql` would first check over a second connection whether the query is a table's name, which fails for some
     # names: https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    return pd.read_sql_query(query, connection)
+    return pd.read_sql_query(table.clickhouse_select.replace("%", "%%"), connection)
 
 
-@technique("convenience", "pandas.read_sql, SQLAlchemy over clickhouse-connect")
-def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
-    """The connection uses the dialect of clickhouse-connect."""
-    # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
-    return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
-
-
-@technique("convenience", "pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
-def pandas_clickhouse_sqlalchemy_http_read_sql(connection: Connection, table: Table) -> pd.DataFrame:
-    """The connection uses the dialect that reads tab-separated text over HTTP."""
-    # https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
-    return pandas_clickhouse_sqlalchemy_read_sql(connection, table)
-
-
+@also("polars_clickhouse_connect_sqlalchemy_read_database", "polars.read_database, SQLAlchemy over clickhouse-connect")
 @technique("convenience", "polars.read_database, SQLAlchemy over clickhouse-driver")
 def polars_clickhouse_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.DataFrame:
     """Polars reads rows over a SQLAlchemy connection."""
     # https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
-    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
-    return pl.read_database(query, connection)
-
-
-@technique("convenience", "polars.read_database, SQLAlchemy over clickhouse-connect")
-def polars_clickhouse_connect_sqlalchemy_read_database(connection: Connection, table: Table) -> pl.DataFrame:
-    """The connection uses the dialect of clickhouse-connect."""
-    # https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
-    return polars_clickhouse_sqlalchemy_read_database(connection, table)
+    return pl.read_database(table.clickhouse_select.replace(":", r"\:"), connection)
 
 
 @technique("native_columnar", "clickhouse-driver query_dataframe -> Pandas dataframe", client="clickhouse_driver_numpy")
 def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
     """clickhouse-driver makes numpy arrays of native blocks; it renames columns, which get their names back."""
     # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
-    frame: pd.DataFrame = client.query_dataframe(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
+    frame: pd.DataFrame = client.query_dataframe(table.clickhouse_select)
     frame.columns = pd.Index(table.column_names)
     return frame
 
@@ -66,19 +47,5 @@ def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, t
 def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFrame:
     """clickhouse-connect returns tuples, and Polars builds columns from them."""
     # https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
-    rows = client.query(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").result_rows
+    rows = client.query(table.clickhouse_select).result_rows
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
-
-
-@technique("http_native", "Ibis to_pandas", client="ibis_clickhouse")
-def pandas_ibis_to_pandas(backend: Any, table: Table) -> pd.DataFrame:
-    """clickhouse-connect's `query_df` makes the frame, and Ibis converts its columns."""
-    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
-    return cast("pd.DataFrame", backend.table(table.name).to_pandas())
-
-
-@technique("http_native", "Ibis to_polars", client="ibis_clickhouse")
-def polars_ibis_to_polars(backend: Any, table: Table) -> pl.DataFrame:
-    """clickhouse-connect makes objects of native blocks, Ibis makes Arrow of them, which Polars takes over."""
-    # https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
-    return cast("pl.DataFrame", table_by_ibis(backend, table).to_polars())

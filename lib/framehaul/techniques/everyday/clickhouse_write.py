@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import clickhouse_driver
-import numpy as np
 import pandas as pd
 import polars as pl
 from clickhouse_connect.driver.client import Client
@@ -35,16 +34,7 @@ def pandas_clickhouse_connect_sqlalchemy_to_sql(connection: Connection, table: T
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """clickhouse-driver makes native blocks of row tuples."""
     # https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows())
-
-
-@technique("native_columnar", "clickhouse-driver columns of numpy from Pandas", client="clickhouse_driver_numpy")
-def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
-    """clickhouse-driver makes native blocks of numpy arrays."""
-    # They are copies, because the driver writes numbers in place of UUIDs, and the arrays of pandas 3 are read-only.
-    # https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
-    columns = [copied(frame[name]) for name in table.column_names]
-    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
+    client.execute(f"{table.clickhouse_insert} VALUES", frame.rows())
 
 
 @technique("http_native", "clickhouse-connect insert of rows from Polars")
@@ -67,10 +57,3 @@ def polars_ibis_insert(backend: Any, table: Table, frame: pl.DataFrame) -> None:
     # From a Polars frame it would make an external table, whose column names it does not quote.
     # https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
     backend.insert(table.name, frame.to_arrow())
-
-
-def copied(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
-    """Return a copy of the values, with None in place of pandas' missing values, which the driver does not support."""
-    if pd.api.types.is_numeric_dtype(column) and not column.hasnans:
-        return column.to_numpy(copy=True)
-    return column.astype(object).where(column.notna(), None).to_numpy(copy=True)

@@ -20,53 +20,10 @@ from psycopg2.extras import execute_values
 from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table, quote_postgres, refuse
-from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 CHUNK_ROWS, MOST_PARAMETERS = 1000, 65_535
 """The rows of a statement with all its VALUES, and its limit: https://www.postgresql.org/docs/18/limits.html"""
-
-
-@technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql(connection: Connection, table: Table, frame: pd.DataFrame, **options: Any) -> None:
-    """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline."""
-    # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=uuid_types(table), **options)
-
-
-@technique("insert_rows", "pandas.to_sql with chunksize, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql_chunks(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
-    """Each chunk's rows become Python objects after the previous chunk was sent."""
-    # https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
-    pandas_sqlalchemy_to_sql(connection, table, frame, chunksize=CHUNK_ROWS)
-
-
-@technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg2")
-def pandas_sqlalchemy_psycopg2_to_sql(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2."""
-    # https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
-    pandas_sqlalchemy_to_sql(connection, table, frame)
-
-
-@technique("insert_rows", 'pandas.to_sql with method="multi", SQLAlchemy over psycopg')
-def pandas_sqlalchemy_to_sql_multi(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas itself makes statements of many VALUES."""
-    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
-    rows = min(CHUNK_ROWS, MOST_PARAMETERS // len(table.columns))
-    pandas_sqlalchemy_to_sql(connection, table, frame, method="multi", chunksize=rows)
-
-
-def uuid_types(table: Table) -> dict[str, Any]:
-    """Return SQLAlchemy's type for columns of UUIDs, which pandas would send as VARCHAR."""
-    return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))
-
-
-@technique("copy_text", "pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
-def pandas_sqlalchemy_to_sql_copy(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to a function, which writes them as CSV into COPY."""
-    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
-    with connection.begin():
-        frame.to_sql(table.name, connection, if_exists="append", index=False, method=copy_rows)
 
 
 def copy_rows(table: SQLTable, connection: Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -79,6 +36,38 @@ def copy_rows(table: SQLTable, connection: Connection, columns: list[str], rows:
     assert isinstance(driver, psycopg.Connection)
     with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(text.getvalue())
+
+
+COPYING = "pandas.to_sql with a method that copies, SQLAlchemy over psycopg"
+
+
+# The methods: https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2
+# psycopg2 sends a thousand rows in each INSERT:
+# https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
+@also("pandas_sqlalchemy_to_sql_copy", COPYING, None, copy_rows, family="copy_text")
+@also("pandas_sqlalchemy_psycopg2_to_sql", "pandas.to_sql, SQLAlchemy over psycopg2")
+@also("pandas_sqlalchemy_to_sql_chunks", "pandas.to_sql with chunksize, SQLAlchemy over psycopg", CHUNK_ROWS, None)
+@technique("insert_rows", "pandas.to_sql, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql(
+    connection: Connection, table: Table, frame: pd.DataFrame, chunksize: int | None = None, method: Any = None
+) -> None:
+    """pandas gives rows to SQLAlchemy or a method, all or in chunks; psycopg sends an INSERT for each."""
+    # https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
+    options: Any = {"dtype": uuid_types(table), "chunksize": chunksize, "method": method}
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, **options)
+
+
+@technique("insert_rows", 'pandas.to_sql with method="multi", SQLAlchemy over psycopg')
+def pandas_sqlalchemy_to_sql_multi(connection: Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas itself makes statements of many VALUES."""
+    # https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
+    pandas_sqlalchemy_to_sql(connection, table, frame, min(CHUNK_ROWS, MOST_PARAMETERS // len(table.columns)), "multi")
+
+
+def uuid_types(table: Table) -> dict[str, Any]:
+    """Return SQLAlchemy's type for columns of UUIDs, which pandas would send as VARCHAR."""
+    return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))
 
 
 @technique("arrow", "pandas.to_sql over ADBC")
@@ -172,7 +161,7 @@ def polars_sqlalchemy_core_insert(connection: Connection, table: Table, frame: p
             connection.execute(into, rows)
 
 
-@technique("insert_rows", "Ibis insert from Polars", client="ibis_postgres")
+@technique("insert_rows", "Ibis insert from Polars", client="ibis_postgres", pandas=True)
 def polars_ibis_insert(backend: Any, table: Table, frame: DataFrame) -> None:
     """Ibis makes dictionaries of either frame, and psycopg inserts them into a temporary table, one by one."""
     # https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
@@ -181,6 +170,3 @@ def polars_ibis_insert(backend: Any, table: Table, frame: DataFrame) -> None:
     # The server copies the rows into the table. PostgreSQL rejects text, which the schema would have, for UUIDs.
     types = backend.table(table.name).schema()
     backend.insert(table.name, ibis.memtable(frame, schema={name: types[name] for name in frame.columns}))
-
-
-pandas_ibis_insert = also_from_pandas(polars_ibis_insert)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from typing import Any
 from urllib.request import urlopen
 
 import httpx
 import polars as pl
-from asynch.proto.connection import Connection as AsynchConnection
+from asynch.proto.connection import Connection as Asynch
 from clickhouse_driver import Client
 from sqlalchemy import Connection
 
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import RequestMaker
-from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 # All text is quoted, because unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality
 # column even with input_format_csv_trim_whitespaces = 0) and reads an empty field as the column's default.
@@ -27,6 +28,9 @@ QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
+type Insert = Callable[[DataFrame, Table], str]
+
+
 def insert_csv(frame: DataFrame, table: Table) -> str:
     """Return an INSERT with the frame as CSV in which all text is quoted, in pandas NULL as well."""
     if isinstance(frame, pl.DataFrame):
@@ -34,7 +38,7 @@ def insert_csv(frame: DataFrame, table: Table) -> str:
     else:
         settings = QUOTED_NULL
         text = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
-    return f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {settings} FORMAT CSV\n{text}"
+    return f"{table.clickhouse_insert} {settings} FORMAT CSV\n{text}"
 
 
 def insert_tsv(frame: DataFrame, table: Table) -> str:
@@ -47,43 +51,36 @@ def insert_tsv(frame: DataFrame, table: Table) -> str:
         for character, escape in TSV_ESCAPES.items():  # the backslash comes first
             frame = frame.assign(**{name: frame[name].str.replace(character, escape, regex=False) for name in names})
         text = frame.to_csv(index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N")
-    return f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{text}"
+    return f"{table.clickhouse_insert} FORMAT TabSeparated\n{text}"
 
 
-@technique("insert_text", "clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
-def polars_clickhouse_driver_csv(client: Client, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; clickhouse-driver sends it inside the text of the query."""
-    client.execute(insert_csv(frame, table))
+@also("pandas_clickhouse_driver_tsv", "clickhouse-driver INSERT FORMAT TSV from Pandas delimited text", insert_tsv)
+@also("polars_clickhouse_driver_tsv", "clickhouse-driver INSERT FORMAT TSV from Polars delimited text", insert_tsv)
+@technique("insert_text", "clickhouse-driver INSERT FORMAT CSV from Polars delimited text", pandas=True)
+def polars_clickhouse_driver_csv(client: Client, table: Table, frame: DataFrame, insert: Insert = insert_csv) -> None:
+    """The dataframe library writes CSV, or escaped TSV; clickhouse-driver sends it inside the text of the query."""
+    client.execute(insert(frame, table))
 
 
-@technique("insert_text", "clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
-def polars_clickhouse_driver_tsv(client: Client, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; clickhouse-driver sends it inside the text of the query."""
-    client.execute(insert_tsv(frame, table))
+OVER_NATIVE = "SQLAlchemy over native driver INSERT FORMAT TSV from"
 
 
-@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
-def polars_clickhouse_sqlalchemy_csv(connection: Connection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; SQLAlchemy sends it inside the text of the query."""
-    connection.exec_driver_sql(insert_csv(frame, table).replace("%", "%%"))  # the dialect formats statements
+@also("pandas_clickhouse_sqlalchemy_tsv", f"{OVER_NATIVE} Pandas delimited text", insert_tsv)
+@also("polars_clickhouse_sqlalchemy_tsv", f"{OVER_NATIVE} Polars delimited text", insert_tsv)
+@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text", pandas=True)
+def polars_clickhouse_sqlalchemy_csv(
+    connection: Connection, table: Table, frame: DataFrame, insert: Insert = insert_csv
+) -> None:
+    """The dataframe library writes CSV, or escaped TSV; SQLAlchemy sends it inside the text of the query."""
+    connection.exec_driver_sql(insert(frame, table).replace("%", "%%"))  # the dialect formats statements
 
 
-@technique("insert_text", "SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
-def polars_clickhouse_sqlalchemy_tsv(connection: Connection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; SQLAlchemy sends it inside the text of the query."""
-    connection.exec_driver_sql(insert_tsv(frame, table).replace("%", "%%"))  # the dialect formats statements
-
-
-@technique("insert_text", "asynch INSERT FORMAT CSV from Polars delimited text")
-async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes CSV; asynch sends it inside the text of the query."""
-    await connection.execute(insert_csv(frame, table))
-
-
-@technique("insert_text", "asynch INSERT FORMAT TSV from Polars delimited text")
-async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
-    """The dataframe library writes backslash-escaped TSV; asynch sends it inside the text of the query."""
-    await connection.execute(insert_tsv(frame, table))
+@also("pandas_asynch_tsv", "asynch INSERT FORMAT TSV from Pandas delimited text", insert_tsv)
+@also("polars_asynch_tsv", "asynch INSERT FORMAT TSV from Polars delimited text", insert_tsv)
+@technique("insert_text", "asynch INSERT FORMAT CSV from Polars delimited text", pandas=True)
+async def polars_asynch_csv(connection: Asynch, table: Table, frame: DataFrame, insert: Insert = insert_csv) -> None:
+    """The dataframe library writes CSV, or escaped TSV; asynch sends it inside the text of the query."""
+    await connection.execute(insert(frame, table))
 
 
 def columns_of(frame: DataFrame, table: Table) -> list[list[Any]]:
@@ -95,18 +92,16 @@ def columns_of(frame: DataFrame, table: Table) -> list[list[Any]]:
     return [column.tolist() for column in whole]
 
 
-@technique("native_columnar", "clickhouse-driver native columnar insert from Polars dataframe")
+@technique("native_columnar", "clickhouse-driver native columnar insert from Polars dataframe", pandas=True)
 def polars_clickhouse_driver_native_columnar(client: Client, table: Table, frame: DataFrame) -> None:
     """The dataframe library returns columns as Python lists; clickhouse-driver encodes them as native blocks."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
-    client.execute(query, columns_of(frame, table), columnar=True)
+    client.execute(f"{table.clickhouse_insert} VALUES", columns_of(frame, table), columnar=True)
 
 
-@technique("native_columnar", "asynch native columnar insert from Polars dataframe")
-async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: DataFrame) -> None:
+@technique("native_columnar", "asynch native columnar insert from Polars dataframe", pandas=True)
+async def polars_asynch_native_columnar(connection: Asynch, table: Table, frame: DataFrame) -> None:
     """The dataframe library returns columns as Python lists; asynch encodes them as native blocks."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES"
-    await connection.execute(query, columns_of(frame, table), columnar=True)
+    await connection.execute(f"{table.clickhouse_insert} VALUES", columns_of(frame, table), columnar=True)
 
 
 def parquet_of(frame: DataFrame) -> bytes:
@@ -116,28 +111,15 @@ def parquet_of(frame: DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-@technique("http_parquet", "urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
+@technique("http_parquet", "urllib HTTP INSERT FORMAT Parquet from Polars dataframe", pandas=True)
 def polars_urllib_parquet(request: RequestMaker, table: Table, frame: DataFrame) -> None:
     """The dataframe library writes a Parquet file in memory; urllib posts it."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    with urlopen(request(query, parquet_of(frame))) as response:
+    with urlopen(request(f"{table.clickhouse_insert} FORMAT Parquet", parquet_of(frame))) as response:
         response.read()
 
 
-@technique("http_parquet", "httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
+@technique("http_parquet", "httpx async HTTP INSERT FORMAT Parquet from Polars dataframe", pandas=True)
 async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: DataFrame) -> None:
     """The dataframe library writes a Parquet file in memory; httpx posts it."""
-    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    query = f"{table.clickhouse_insert} FORMAT Parquet"
     (await client.post("/", params={"query": query}, content=parquet_of(frame))).raise_for_status()
-
-
-pandas_clickhouse_driver_csv = also_from_pandas(polars_clickhouse_driver_csv)
-pandas_clickhouse_driver_tsv = also_from_pandas(polars_clickhouse_driver_tsv)
-pandas_clickhouse_sqlalchemy_csv = also_from_pandas(polars_clickhouse_sqlalchemy_csv)
-pandas_clickhouse_sqlalchemy_tsv = also_from_pandas(polars_clickhouse_sqlalchemy_tsv)
-pandas_asynch_csv = also_from_pandas(polars_asynch_csv)
-pandas_asynch_tsv = also_from_pandas(polars_asynch_tsv)
-pandas_clickhouse_driver_native_columnar = also_from_pandas(polars_clickhouse_driver_native_columnar)
-pandas_asynch_native_columnar = also_from_pandas(polars_asynch_native_columnar)
-pandas_urllib_parquet = also_from_pandas(polars_urllib_parquet)
-pandas_httpx_parquet = also_from_pandas(polars_httpx_parquet)

@@ -17,10 +17,7 @@ from framehaul.data.frames import from_pandas
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import ParquetExchange
 from framehaul.techniques.published.postgres_read import COPY_TEXT
-from framehaul.techniques.registry import DataFrame, also_from_pandas, technique
-
-CSV: dict[str, Any] = {"format": "csv", "delimiter": "\t", "null": r"\N"}
-"""`COPY_TEXT` as asyncpg's options."""
+from framehaul.techniques.registry import DataFrame, technique
 
 
 def as_text(frame: DataFrame) -> io.BytesIO:
@@ -34,13 +31,14 @@ def as_text(frame: DataFrame) -> io.BytesIO:
     return buffer
 
 
-@technique("copy_text", "asyncpg COPY FROM STDIN from Polars delimited text")
+@technique("copy_text", "asyncpg COPY FROM STDIN from Polars delimited text", pandas=True)
 async def polars_asyncpg_copy_text(connection: asyncpg.Connection[Any], table: Table, frame: DataFrame) -> None:
     """The dataframe library writes tab-delimited CSV; asyncpg streams it into COPY."""
-    await connection.copy_to_table(table.name, source=as_text(frame), columns=table.column_names, **CSV)
+    text: Any = {"format": "csv", "delimiter": "\t", "null": r"\N"}  # as COPY_TEXT
+    await connection.copy_to_table(table.name, source=as_text(frame), columns=table.column_names, **text)
 
 
-@technique("copy_text", "psycopg COPY FROM STDIN from Polars delimited text")
+@technique("copy_text", "psycopg COPY FROM STDIN from Polars delimited text", pandas=True)
 def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table, frame: DataFrame) -> None:
     """The dataframe library writes tab-delimited CSV; psycopg sends the whole buffer to COPY."""
     text = as_text(frame)
@@ -64,14 +62,14 @@ def rows_of(frame: DataFrame, table: Table) -> Iterator[list[Any]]:
         yield row
 
 
-@technique("copy_binary", "asyncpg COPY FROM STDIN (FORMAT binary) from Polars rows")
+@technique("copy_binary", "asyncpg COPY FROM STDIN (FORMAT binary) from Polars rows", pandas=True)
 async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table: Table, frame: DataFrame) -> None:
     """The dataframe library returns row tuples; asyncpg encodes them as COPY's binary format."""
     rows = rows_of(frame, table)
     await connection.copy_records_to_table(table.name, records=rows, columns=table.column_names)
 
 
-@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe", client="psycopg_parquet")
+@technique("pg_parquet", "psycopg pg_parquet COPY FROM file.parquet from Polars dataframe", pandas=True)
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: DataFrame) -> None:
     """A Parquet file is written into a shared directory; the server copies from it."""
     path, path_on_server = exchange.new_file()
@@ -80,9 +78,3 @@ def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: Da
     path.chmod(0o644)  # the directory is private to both sides, and the server may run as another user
     into = f"{table.postgres_name} ({table.postgres_columns})"
     exchange.connection.execute(f"COPY {into} FROM '{path_on_server}' WITH (FORMAT parquet)".encode())
-
-
-pandas_asyncpg_copy_text = also_from_pandas(polars_asyncpg_copy_text)
-pandas_psycopg_copy_text = also_from_pandas(polars_psycopg_copy_text)
-pandas_asyncpg_copy_binary = also_from_pandas(polars_asyncpg_copy_binary)
-pandas_psycopg_pg_parquet = also_from_pandas(polars_psycopg_pg_parquet)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.techniques import contract as terms
@@ -16,13 +17,10 @@ from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
 from framehaul.techniques.beyond.clickhouse_write import insert_arrow, insert_once, staging_table
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.prepare import prepare
-from framehaul.techniques.registry import technique
-from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
+from framehaul.techniques.registry import also, technique
+from framehaul.techniques.upsert.rows import check_keys, without_key
 
-if TYPE_CHECKING:
-    import polars as pl
-
-REPLACING, COLLAPSING = "ReplacingMergeTree", f"CollapsingMergeTree({SIGN})"
+REPLACING = "ReplacingMergeTree"
 PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
 """The engine and settings that lightweight updates need."""
 
@@ -59,9 +57,7 @@ def insert_staged(connection: HttpConnection, table: Table, staging: Table, cond
     run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}) {rows}")
 
 
-@technique(
-    "arrow", "http.client INSERT into a ReplacingMergeTree, read with FINAL", terms.UPSERT_BLOCKS, REPLACING, final=True
-)
+@technique("arrow", "http.client INSERT into a ReplacingMergeTree, read with FINAL", terms.UPSERT_BLOCKS, REPLACING)
 def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Insert all rows; reads with FINAL return the last row of each key."""
     # https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
@@ -126,38 +122,18 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
         insert_staged(connection, table, staging, with_keys_of(table, table, "NOT IN"))
 
 
+BY_PATCH = "http.client lightweight DELETE by a patch part, INSERT of all"
+
+
+@also("polars_http_client_patch_delete_insert", BY_PATCH, "lightweight_update_force", engine=PATCHED)
 @technique("arrow", "http.client lightweight DELETE of what is there, INSERT of all", terms.UPSERT_DELETED)
 def polars_http_client_delete_insert(
     connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str = "alter_update"
 ) -> None:
-    """Mask existing rows by a mutation, then insert all; between the two they are missing."""
+    """Mask existing rows by a mutation, or by a patch part, then insert all; between the two they are missing."""
     # https://clickhouse.com/docs/guides/developer/lightweight-delete
+    # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
     with staged(connection, table, frame, "ENGINE = Memory") as staging:
         delete = f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}"
         run(connection, delete, lightweight_delete_mode=mode, lightweight_deletes_sync=2, enable_lightweight_update=1)
-        insert_staged(connection, table, staging)
-
-
-@technique("arrow", "http.client lightweight DELETE by a patch part, INSERT of all", terms.UPSERT_DELETED, PATCHED)
-def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Mask existing rows by a patch part, which needs no mutation, then insert all."""
-    # https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
-    polars_http_client_delete_insert(connection, table, frame, "lightweight_update_force")
-
-
-@technique(
-    "arrow",
-    "http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
-    terms.UPSERT_DELETED,
-    COLLAPSING,
-    final=True,
-)
-def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """Cancel each existing row by a row with the sign -1, then insert all rows."""
-    # The two are separate INSERTs, because within one block both rows would be removed.
-    # https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
-    columns = table.clickhouse_columns
-    with staged(connection, table, frame, "ENGINE = Memory") as staging:
-        rows = f"SELECT {columns}, -1 FROM {table.clickhouse_name} FINAL WHERE {with_keys_of(table, staging)}"
-        run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}, {SIGN}) {rows}")
         insert_staged(connection, table, staging)

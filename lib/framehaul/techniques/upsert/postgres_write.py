@@ -9,21 +9,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+from psycopg import Connection
 
 from framehaul.data.schema import ARRAYS, Table, quote_postgres, refuse
-from framehaul.errors import UnavailableError
-from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, polars_duckdb_insert
+from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices
 from framehaul.techniques.clients import UTF8
-from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
+from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT
 from framehaul.techniques.prepare import prepare_rows
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import also, technique
 from framehaul.techniques.upsert.rows import check_keys, without_key
-
-if TYPE_CHECKING:
-    import duckdb
-    import polars as pl
-    from psycopg import Connection
 
 
 def on_conflict(table: Table) -> str:
@@ -39,21 +36,16 @@ def same_key(table: Table) -> str:
 
 
 @contextmanager
-def staged(
-    connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *, locked: bool = False
-) -> Iterator[str]:
+def staged(connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str) -> Iterator[str]:
     """Yield the name of a staging table of this kind with the frame in it; the block is the rest of the transaction."""
-    # The table is `locked` first, because two transactions that have read a table and then lock it deadlock. The
-    # staging table has no constraint. https://www.postgresql.org/docs/18/sql-createtableas.html
+    # It has no constraint: https://www.postgresql.org/docs/18/sql-createtableas.html
     check_keys(frame, table)
     schema, batches = in_slices(frame, table)
     staging = table.renamed(f"framehaul_staging_{secrets.token_hex(8)}")
     name = staging.postgres_name
     with connection.transaction():
         connection.execute(UTF8)
-        if locked:
-            connection.execute(f"LOCK TABLE {table.postgres_name} IN SHARE ROW EXCLUSIVE MODE".encode())
-        columns = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WITH NO DATA"
+        columns = f"{table.postgres_select} WITH NO DATA"
         connection.execute(f"CREATE {kind} TABLE {name} AS {columns}".encode())
         copy_batches(connection, staging, schema, batches)
         # Autovacuum does not: it skips temporary tables, and tables of transactions that have not committed.
@@ -68,27 +60,19 @@ def insert_staged(table: Table, staging: str, conflict: str = "") -> bytes:
     return f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) {rows} {conflict}".encode()
 
 
-@technique("copy_binary", "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_temporary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in a temporary table, which is not logged and uses the session's own memory."""
-    # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
-    with staged(connection, table, frame, "TEMPORARY") as staging:
-        connection.execute(insert_staged(table, staging, on_conflict(table)))
+INTO_TEMPORARY = "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT"
+INTO_ORDINARY = "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT"
 
 
+@also("polars_pgpq_ordinary_on_conflict", INTO_ORDINARY, "")
+@also("polars_pgpq_temporary_on_conflict", INTO_TEMPORARY, "TEMPORARY")
 @technique("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_unlogged_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in an unlogged table, which parallel plans can read."""
+def polars_pgpq_unlogged_on_conflict(
+    connection: Connection[Any], table: Table, frame: pl.DataFrame, kind: str = "UNLOGGED"
+) -> None:
+    """Stage rows in a table of this kind: parallel plans read no temporary table, and an ordinary one is logged."""
     # https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
-    with staged(connection, table, frame, "UNLOGGED") as staging:
-        connection.execute(insert_staged(table, staging, on_conflict(table)))
-
-
-@technique("copy_binary", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", UPSERT)
-def polars_pgpq_ordinary_on_conflict(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Stage rows in an ordinary table: every row is logged twice."""
-    # https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
-    with staged(connection, table, frame, "") as staging:
+    with staged(connection, table, frame, kind) as staging:
         connection.execute(insert_staged(table, staging, on_conflict(table)))
 
 
@@ -114,114 +98,6 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
         both = f"{table.postgres_name} AS target USING {staging} AS source"
         connection.execute(f"DELETE FROM {both} WHERE {same_key(table)}".encode())
         connection.execute(insert_staged(table, staging))
-
-
-@technique("copy_binary", "pgpq COPY into a temporary table, then a new table in place of the old", UPSERT_SWAP)
-def polars_pgpq_table_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the table with its indexes, without a dead row; raises ValueError for what the new one would not have."""
-    # Readers wait for the commit at the end. Indexes and constraints get new names.
-    # https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
-    name = table.postgres_name
-    with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        new = rebuilt(connection, table, staging, name)
-        connection.execute(f"DROP TABLE {name}; ALTER TABLE {new} RENAME TO {name}".encode())
-
-
-COLUMN = "FROM pg_attribute WHERE attrelid = c.oid"
-NOT_COPIED = {
-    "partitions": "relkind <> 'r' OR relispartition <> %s",
-    "inheritance": "NOT relispartition AND EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))",
-    "another owner": "relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)",
-    "grants": f"relacl IS NOT NULL OR EXISTS (SELECT {COLUMN} AND attacl IS NOT NULL)",
-    "triggers or foreign keys": "relhastriggers",
-    "rules": "relhasrules",
-    "policies": "relrowsecurity",
-    "settings": "reloptions IS NOT NULL",
-    "no log of its own": "relpersistence <> 'p'",
-    "a tablespace": "reltablespace <> 0",
-    "a replica identity": "relreplident <> 'd'",
-    "publications": "EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid)",
-    "identity or generated columns": f"EXISTS (SELECT {COLUMN} AND (attidentity <> '' OR attgenerated <> ''))",
-}
-"""Conditions of properties that `LIKE ... INCLUDING ALL` does not copy."""
-DESCRIPTION = f"""
-SELECT quote_ident(nspname), quote_nullable(obj_description(c.oid, 'pg_class')), concat_ws(', ',
-    {", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition in NOT_COPIED.items())})
-FROM pg_class AS c JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE c.oid = to_regclass(%s)
-"""
-"""The schema and comment of a table, quoted, and its properties in NOT_COPIED."""
-
-
-def rebuilt(connection: Connection[Any], table: Table, staging: str, old: str, condition: str = "true") -> str:
-    """Copy the table or a partition, with the staged rows in place of rows with their keys; return the copy's name."""
-    is_partition = old != table.postgres_name
-    ((schema, comment, lost),) = connection.execute(DESCRIPTION.encode(), (is_partition, old)).fetchall()
-    if lost:  # it is checked here because the lock keeps others from changing it
-        what = f"partition {old}" if is_partition else f"table {table.name}"
-        raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
-    new, columns = f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
-    missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
-    kept = f"SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})"
-    connection.execute(f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL); INSERT INTO {new} {kept}".encode())
-    connection.execute(f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {condition}".encode())
-    connection.execute(f"COMMENT ON TABLE {new} IS {comment}".encode())  # which LIKE does not copy
-    return new
-
-
-PARTITIONS = """
-SELECT concat_ws('.', quote_ident(nspname), quote_ident(relname)), quote_ident(relname),
-    coalesce(pg_get_partition_constraintdef(child.oid), 'true'), pg_get_expr(relpartbound, child.oid)
-FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid JOIN pg_namespace AS space ON space.oid = relnamespace
-WHERE inhparent = to_regclass(%s) AND relispartition ORDER BY child.oid
-"""
-"""Partitions: their names with and without the schema, quoted, the condition of their rows, and their FOR VALUES."""
-PARTITION_KEY = """
-SELECT array_agg(attname::text) FROM pg_partitioned_table
-CROSS JOIN unnest(partattrs::int2[]) AS number LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = number
-WHERE partrelid = to_regclass(%s)
-"""
-"""The columns of the partition key, with NULL for an expression."""
-
-
-def partitions_of(connection: Connection[Any], table: Table, staging: str, rows: int) -> list[tuple[str, ...]]:
-    """Return the partitions, as in `PARTITIONS`, that the staged rows belong to; raises ValueError for rows without."""
-    every = connection.execute(PARTITIONS, (table.postgres_name,)).fetchall()
-    if not every:
-        raise UnavailableError(f"table {table.name} has no partitions: make it PARTITION BY, or use ON CONFLICT")
-    ((by,),) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchall()
-    if not set(by) <= set(table.key):  # both rows would stay
-        raise ValueError(f"rows of one key may be in two partitions of {table.name}: use DELETE and INSERT")
-    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for _, _, condition, _ in every)
-    (counted,) = connection.execute(f"SELECT {counts} FROM {staging}".encode()).fetchall()
-    if sum(counted) != rows:
-        raise ValueError(f"{rows - sum(counted):,} rows belong to no partition of {table.name}: make one before")
-    return [partition for partition, count in zip(every, counted, strict=True) if count]
-
-
-@technique(
-    "copy_binary",
-    "pgpq COPY into a temporary table, then new partitions in place of the old",
-    UPSERT_SWAP,
-    "PARTITION BY HASH",
-)
-def polars_pgpq_partition_swap(connection: Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """Rewrite the partitions that the frame has rows of; readers wait from the first DETACH to the commit."""
-    # https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
-    parent = table.postgres_name
-    swaps: list[str] = []
-    with staged(connection, table, frame, "TEMPORARY", locked=True) as staging:
-        for old, short_name, condition, bound in partitions_of(connection, table, staging, len(frame)):
-            new = rebuilt(connection, table, staging, old, condition)
-            # With a proven CHECK, ATTACH does not scan the rows while readers wait.
-            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({condition})".encode())
-            swaps += [
-                f"ALTER TABLE {parent} DETACH PARTITION {old}",
-                f"DROP TABLE {old}",
-                f"ALTER TABLE {new} RENAME TO {short_name}",
-                f"ALTER TABLE {parent} ATTACH PARTITION {old} {bound}",
-                f"ALTER TABLE {old} DROP CONSTRAINT framehaul_holds",
-            ]
-        connection.execute("; ".join(swaps).encode())
 
 
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -270,13 +146,3 @@ def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Tabl
         connection.execute(UTF8)
         for row in rows.iter_rows():
             connection.execute(statement, row, prepare=True)
-
-
-@technique("engine", "DuckDB INSERT ... ON CONFLICT into the attached table", UPSERT_SNAPSHOT)
-def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB fetches every key of the table, joins here, and sends changed and new rows."""
-    # Columns that the frame does not have are NULL in new rows, whatever their defaults.
-    # https://github.com/duckdb/duckdb-postgres/issues/575
-    check_keys(frame, table)
-    refuse(table, ARRAYS, "which DuckDB does not write as it is: use pgpq", "postgres")
-    polars_duckdb_insert(connection, table, frame, on_conflict(table))

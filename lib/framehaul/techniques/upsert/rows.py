@@ -8,15 +8,8 @@ from ipaddress import IPv6Address
 
 import polars as pl
 
-from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote_postgres
+from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table
 from framehaul.techniques.registry import Technique
-
-SIGN = "framehaul_sign"
-"""The sign column of a CollapsingMergeTree; 1 by default, -1 cancels a row."""
-PARTITIONS = 4
-"""The number of partitions of a PostgreSQL table: as many as months in the study's frames."""
-MOST_LETTERS = 40
-"""Letters of a table's name that its partitions' names have; names have at most 63 bytes."""
 
 
 def exploded(text: str) -> str:
@@ -64,18 +57,8 @@ def without_key(table: Table) -> list[str]:
 
 
 def target(technique: Technique, table: Table) -> Table:
-    """Return the table that an upsert needs: with its engine, in PostgreSQL partitioned by the key."""
-    if not technique.engine or (technique.database == "postgres" and table.postgres_body):  # a user's CREATE TABLE
+    """Return the table that an upsert needs, with its engine."""
+    if not technique.engine:
         return table
-    if technique.database == "postgres":
-        body = table.postgres_ddl.removeprefix(f"CREATE TABLE {table.postgres_name} ")
-        parts = (
-            f";\nCREATE TABLE {quote_postgres(f'{table.name[:MOST_LETTERS]}_{at}')} PARTITION OF {table.postgres_name} "
-            f"FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {at})"
-            for at in range(PARTITIONS)
-        )
-        return replace(table, postgres_body=f"{body} {technique.engine} ({table.postgres_key}){''.join(parts)}")
-    engine, _, settings = technique.engine.partition(" SETTINGS ")
-    further = (f"{SIGN} Int8 DEFAULT 1",) if SIGN in engine else ()
-    body = replace(table, sort=None).clickhouse_definition(engine, settings, *further)
+    body = replace(table, sort=None).clickhouse_definition(*technique.engine.split(" SETTINGS "))
     return replace(table, clickhouse_body=body)
