@@ -210,7 +210,7 @@ COMMANDS = {function.__name__.removeprefix("_"): function for function in EVERY}
 COMMANDS |= {"lab": _jupyter, "explore": _jupyter}
 COMMANDS["compile"] = lambda *_: imported("framehaul.api.compiling:compile_loops")()
 MINE = ("data", "key", "sort", "mode", "csv")
-"""What `make mine` takes besides the parameters of other studies."""
+"""The parameters of `make mine` that no other study has."""
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",

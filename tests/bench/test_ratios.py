@@ -46,14 +46,14 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> No
         passes = machine(random, rounds)
         one = over(passes(1.5), passes(1))
         held += one.low <= 1.5 <= one.high
-    assert held / times == pytest.approx(0.95, abs=0.02)
+    assert 0.94 <= held / times <= 0.985  # outliers make it wider than it has to be
 
 
 def test_fewer_than_six_rounds_have_their_range_and_others_an_interval() -> None:
     for values, middle, said in (
         ((1.1,), 1.1, "one round"),
         ((1.1, 1.3, 1.2), 1.2, "1.10 to 1.30 in 3 rounds"),
-        ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), 1.34, "95%: 1.13 to 1.57"),
+        ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), 1.34, "95%: 1.16 to 1.55"),
     ):
         found = Ratio([*map(math.log, values)])
         assert found.ratio == pytest.approx(middle, abs=0.005)
@@ -81,6 +81,18 @@ def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(pairs: boo
         base = passes(1)
         wrong += any(ratios.shown([(over(passes(1), passes(1) if pairs else base), 1) for _ in range(claims)]))
     assert wrong / pages <= ratios.OUTSIDE + 0.02  # which is 2 standard deviations of 400 pages
+
+
+@pytest.mark.parametrize("rounds", (3, 6))
+def test_no_verdict_contradicts_the_interval_beside_it(rounds: int) -> None:
+    random, found = np.random.default_rng(rounds), list[int | None]()
+    for _ in range(100):
+        passes = machine(random, rounds)
+        page = [over(passes(speed), passes(1)) for speed in (1, 1.1, 1.2, 0.8)]
+        for one, sign in zip(page, ratios.shown([(one, 1.05) for one in page]), strict=True):
+            assert not (sign and one.low <= 1.05 <= one.high)
+            found.append(sign)
+    assert {*found} == {-1, 0, 1}
 
 
 @pytest.mark.parametrize("rounds", (3, 9))

@@ -1,7 +1,7 @@
 """Ratios of speeds, paired by round, with intervals and one rule for all verdicts.
 
 Within a round both sides ran on the machine in the same state, so a ratio is the median of per-round ratios, on their
-logarithms. Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is
+logarithms, and its interval is Student's t of these. No verdict contradicts the interval beside it. Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is
 wrong (Holm 1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio
 scatters, so the variances of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027). Two runs
 have no rounds in common: there the same rule uses the variance of the passes of both.
@@ -41,9 +41,16 @@ class Ratio:
         self.ratio = self.low = self.high = math.nan
         if logs:
             means = sorted((one + other) / 2 for at, one in enumerate(logs) for other in logs[at:])
-            at = _means_outside(self.rounds) if self.rounds >= LEAST_ROUNDS else 0
-            ends = (float(np.interp(at, range(len(side)), side)) for side in (means, means[::-1]))
-            self.ratio, self.low, self.high = map(math.exp, (median(means), *ends))
+            low, high = min(logs), max(logs)
+            if self.rounds >= LEAST_ROUNDS:
+                one = evidence(logs)
+                reach = quantile(one.degrees) * math.sqrt(one.variance * one.share)
+                low, high = one.mean - reach, one.mean + reach
+            self.ratio, self.low, self.high = map(math.exp, (median(means), low, high))
+
+    def holds(self, bound: float) -> bool:
+        """Return whether the bound is within the interval, or range."""
+        return self.low <= bound <= self.high
 
     @property
     def values(self) -> tuple[float | None, ...]:
@@ -56,18 +63,6 @@ def interval_text(low: float, high: float, rounds: int) -> str:
     if rounds == 1:
         return "one round"
     return f"{low:.2f} to {high:.2f} in {rounds} rounds" if rounds < LEAST_ROUNDS else f"95%: {low:.2f} to {high:.2f}"
-
-
-@cache
-def _means_outside(rounds: int) -> float:
-    """Return how many means of pairs lie outside each end of an interval, interpolated, by Wilcoxon's signed ranks.
-
-    https://www.itl.nist.gov/div898/software/dataplot/refman1/auxillar/signrank.htm
-    """
-    chances = np.ones(1)  # that the ranks 1, 2, ... rounds with a random positive sign add up to 0, 1, ...
-    for rank in range(1, rounds + 1):
-        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
-    return float(np.interp(OUTSIDE / 2, np.cumsum(chances), range(len(chances))))
 
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
@@ -142,10 +137,13 @@ def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
 
 
 def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
-    """Return the `signs` of the claims of one page, that each ratio is over its bound; None without rounds."""
+    """Return the `signs` of the claims of one page, that each ratio is over its bound; None without rounds.
+
+    A ratio whose own interval, or range, holds the bound is not shown to be over or under it.
+    """
     enough = [at for at, (one, _) in enumerate(claims) if one.rounds >= MIN_ROUNDS]
     found = signs([evidence(claims[at][0].logs) for at in enough], [claims[at][1] for at in enough])
-    by_place = dict(zip(enough, found, strict=True))
+    by_place = {at: 0 if claims[at][0].holds(claims[at][1]) else sign for at, sign in zip(enough, found, strict=True)}
     return [by_place.get(at, 0 if one.rounds else None) for at, (one, _) in enumerate(claims)]
 
 

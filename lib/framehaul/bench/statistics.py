@@ -112,7 +112,8 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the `statistics` of each database and direction, fastest first, rows without a time last.
 
     Only the passes with the most rows that a technique moved count. Slow techniques move fewer rows in a race and come
-    after the others. `ratio` columns are over the fastest published technique, at the most rows that both moved.
+    after the others. `ratio` columns are over the fastest published technique, at the most rows that both moved, and
+    `verdict` says whether the run shows that it is faster or slower.
     """
     moved = pl.when(pl.col("median_rows_per_s").is_not_null()).then("rows")
     by = "database", "direction", moved, "median_rows_per_s"
@@ -123,7 +124,8 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     ratios = [
         ratio_at_same_rows(passes_of[row[:3]], best[row[:2]]) if row[4] and row[:2] in best else Ratio() for row in rows
     ]
-    return timed.hstack(pl.DataFrame([one.values for one in ratios], RATIO, orient="row"))
+    verdict = pl.Series("verdict", verdicts([(one, 1) for one in ratios], "faster", "slower"), pl.String)
+    return timed.hstack(pl.DataFrame([one.values for one in ratios], RATIO, orient="row")).with_columns(verdict)
 
 
 def in_places(passes: pl.DataFrame, *, sizes: bool) -> pl.DataFrame:

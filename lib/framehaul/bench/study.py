@@ -54,7 +54,8 @@ class Parameter:
             numbers = []
         if not numbers or not all(self.least <= one < math.inf for one in numbers):
             kind = "whole numbers" if several else "a number" if number is float else "a whole number"
-            raise SettingsError(f"{self.name.upper()}={text!r}: give {kind} of at least {self.least:g}")
+            given = text if several or not numbers else numbers[0]
+            raise SettingsError(f"{self.name.upper()}={given!r}: give {kind} of at least {self.least:g}")
         return numbers if several else numbers[0]
 
 
