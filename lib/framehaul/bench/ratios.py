@@ -1,10 +1,11 @@
 """Ratios of speeds, paired by round, with intervals and one rule for all verdicts.
 
 Within a round both sides ran on the machine in the same state, so a ratio is the median of per-round ratios, on their
-logarithms, and its interval is Student's t of these. No verdict contradicts the interval beside it. Verdicts (`faster`, `holds`, tied or not) are corrected for all claims of a page: in 19 of 20 pages none is
-wrong (Holm 1979, https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio
-scatters, so the variances of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027). Two runs
-have no rounds in common: there the same rule uses the variance of the passes of both.
+logarithms, and its interval is Student's t of these. No verdict (`faster`, `holds`, tied or not) contradicts the
+interval beside it, and verdicts are corrected for all claims of a page: in 19 of 20 pages none is wrong (Holm 1979,
+https://www.jstor.org/stable/4615733). Three rounds are too few to estimate how far one ratio scatters, so the variances
+of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027). Two runs have no rounds in common:
+there the same rule uses the variance of the passes of both.
 """
 
 from __future__ import annotations

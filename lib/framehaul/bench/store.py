@@ -84,6 +84,8 @@ def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
 
 
 SCHEMA = schema_of(Result)
+CASE, BETWEEN_CASES = "case", "; "
+"""The column that holds all cases of one outcome in a complete file, and what stands between them."""
 
 
 @contextmanager
@@ -162,8 +164,13 @@ class Writer:
         return self._identity(_values(result)) in self.finished
 
     def csv(self, order: Order = None) -> str:
-        """Return the rows written so far as CSV."""
+        """Return the rows written so far as CSV; with an `order` they are complete, and cases of one outcome a row."""
         text, rows = io.StringIO(newline=""), sorted(self._rows, key=order) if order else self._rows
+        if order and CASE in self._schema:
+            at, cases = [*self._schema].index(CASE), dict[tuple[Any, ...], list[str]]()
+            for row in rows:
+                cases.setdefault((*row[:at], *row[at + 1 :]), []).append(row[at])
+            rows = [[*rest[:at], BETWEEN_CASES.join(some), *rest[at:]] for rest, some in cases.items()]
         csv.writer(text, lineterminator="\n").writerows([[*self._schema], *rows])
         return text.getvalue()
 
@@ -212,7 +219,10 @@ def read_frame(path: Path) -> pl.DataFrame:
 
 def read_cells(path: Path) -> pl.DataFrame:
     """Return the cells of a study of outcomes, all of them text; raise ResultsError when the file is missing."""
-    return pl.read_csv(_existing(path), infer_schema=False, empty_string_is_null=False)
+    cells = pl.read_csv(_existing(path), infer_schema=False, empty_string_is_null=False)
+    if CASE not in cells.columns:
+        return cells
+    return cells.with_columns(pl.col(CASE).str.split(BETWEEN_CASES)).explode(CASE)
 
 
 def _existing(path: Path) -> Path:
