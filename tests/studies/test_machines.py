@@ -121,7 +121,7 @@ DAMAGED: list[tuple[Damage, str]] = [
     (lambda run: (run / "clickhouse_read.csv").unlink(), "clickhouse_read.csv is missing"),
     (lambda run: (run / "run.sh").write_text("rm -rf /"), "run.sh"),
     (lambda run: (run / "scaling.csv").symlink_to("/etc/passwd"), "scaling.csv"),
-    (lambda run: (run / "scaling.csv").write_bytes(b"x" * 20_000_001), "a run has at most 20,000,000; run it with"),
+    (lambda run: (run / "scaling.csv").write_bytes(b"x" * 4_000_001), "a run has at most 4,000,000; measure"),
 ]
 
 
