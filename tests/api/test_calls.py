@@ -335,6 +335,7 @@ def test_few_rows_are_those_of_compiled_loops(
     if added:
         query = f"SELECT {added}, * FROM ({query}) AS q"
     frames = []
+    monkeypatch.setitem(calls._rows_left, "postgres", 2 * calls.CONNECTED_ROWS)
     for waits in (True, False):
         monkeypatch.setattr(calls, "numba_waits", lambda waits=waits: waits)
         assert (calls._few_rows(address, query) is not None) == (waits and is_by_adbc)
@@ -346,6 +347,8 @@ def test_few_rows_are_those_of_compiled_loops(
         assert calls._few_rows(other, query) is None  # type: ignore[arg-type]
     monkeypatch.setitem(calls._rows_left, "postgres", 7)
     assert calls._few_rows(address, "SELECT generate_series(1, 8) AS a") is None
+    assert calls._few_rows(address, "SELECT 1 AS a") is not None
+    assert calls._few_rows(address, "SELECT 1 AS a") is None  # by now psycopg would have been imported as soon
 
 
 @pytest.mark.parametrize("precision, scale", [(1, 0), (4, 4), (9, 2), (18, 5), (38, 0), (38, 10), (38, 38), (50, 7)])

@@ -277,6 +277,8 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
 
 _rows_left: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}
 """The rows that a process may still read without numba, in about as much more time as numba takes to start."""
+CONNECTED_ROWS = 100_000
+"""The rows that ADBC reads in the time that it takes to connect, for which it asks the server for all types."""
 
 
 def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table:
@@ -318,7 +320,7 @@ def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:
     Few rows from an address take longer to start compiled loops, or to import psycopg, than to move. None where the
     loops have started, the planner expects many rows, ADBC does not name all types, or the address leaves out a part.
     """
-    if not isinstance(target, str) or not WHOLE_URL.fullmatch(target) or not numba_waits():
+    if not (isinstance(target, str) and WHOLE_URL.fullmatch(target) and _rows_left["postgres"] > 0 and numba_waits()):
         return None
     import adbc_driver_manager
     import adbc_driver_postgresql
@@ -351,7 +353,7 @@ def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:
             return None
         statement.set_options(**{"adbc.postgresql.use_copy": "true"})
         content = rows(f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}")
-        _rows_left["postgres"] -= content.num_rows
+        _rows_left["postgres"] -= max(content.num_rows, CONNECTED_ROWS)
         return validated(without_documents(content, relation)), relation
 
 

@@ -46,7 +46,7 @@ STRETCH_ROWS = 8_192
 """The rows of a stretch, which are stored together: few enough for a core's cache."""
 MOST_STRETCHES = 1 << 16
 """The number of stretches that 16 bits can count."""
-ROWS_BEFORE_NUMBA = 400_000
+ROWS_BEFORE_NUMBA = 1_500_000
 """The rows that Polars sorts sooner than numba starts."""
 PARSED: dict[ColumnType, Callable[[str], object]] = {
     **dict.fromkeys((ColumnType.IPV4, ColumnType.IPV6), ip_address),
