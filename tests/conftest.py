@@ -1,7 +1,5 @@
 """What the tests share: one pair of embedded servers, apart from those that a user of this checkout may run."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """A table whose names are all hostile and whose columns are nullable, beside the article's."""
 
-from __future__ import annotations
-
 from framehaul.data.schema import Column, ColumnType, Table
 
 SECOND_TABLE = Table(

@@ -1,7 +1,5 @@
 """Damaged files of a user's own: a clear error, whatever the bytes are."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import io

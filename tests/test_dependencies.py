@@ -1,7 +1,5 @@
 """What each group of dependencies is for, that the lowest versions will do, and that conda gets the locked ones."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The rooms of the library: imports go one way, and who looks at results loads no driver."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The notebooks, run end to end at tiny size through `make`, and what they leave behind."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -1,7 +1,5 @@
 """What no linter knows of workflows and scripts; actionlint, zizmor and check-jsonschema are pre-commit hooks."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

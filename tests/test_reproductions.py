@@ -1,7 +1,5 @@
 """The defects that the reproductions show are still there; one that is not any more fails here, and can be told."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """setup.sh, with a uv that only notes how it was called and with interpreters that do or do not run."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

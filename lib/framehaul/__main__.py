@@ -1,7 +1,5 @@
 """Run the commands behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|compare|submit|clean|...`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Collect the data of the results page: the measurements of all techniques in this run and the committed runs."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

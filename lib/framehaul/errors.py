@@ -1,7 +1,5 @@
 """Define the errors that a user can fix: every message names the value and the remedy."""
 
-from __future__ import annotations
-
 
 class SettingsError(ValueError):
     """A setting cannot be used; the message names it, its value and the remedy."""

@@ -1,7 +1,5 @@
 """framehaul.write and framehaul.read: any table of both servers, every value exact, or an error with the remedy."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import uuid

@@ -1,7 +1,5 @@
 """The pages of docs/how_to: each snippet runs as it stands on its page, against the embedded servers."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes that are forked to measure in."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

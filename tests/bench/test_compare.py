@@ -1,7 +1,5 @@
 """Comparing two runs: what is marked, and what is not."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

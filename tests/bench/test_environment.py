@@ -1,7 +1,5 @@
 """What is recorded of the machine and the commit of a run."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import platform

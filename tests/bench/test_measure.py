@@ -1,7 +1,5 @@
 """The measuring loop: what it records when techniques are right, wrong, raise, or take the server with them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

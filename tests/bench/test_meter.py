@@ -1,7 +1,5 @@
 """What a pass costs besides time is seen where it is spent, and nobody else's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is said of ratios is true as often as it claims: noise as it was measured, drift, one outlier in twenty."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

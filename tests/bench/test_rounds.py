@@ -1,7 +1,5 @@
 """The loop of every study: order, warm-up, skipping, failing, interruption, resumption."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Results files and what is derived from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cells are kept as they come and end in the order of the techniques; nobody leaves a race by chance."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path

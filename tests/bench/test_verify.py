@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import datetime as dt
 import uuid
 from collections.abc import Callable

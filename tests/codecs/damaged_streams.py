@@ -4,8 +4,6 @@
 decoder may end it: the last line on standard error then has the kind and number of the stream, which give it again.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

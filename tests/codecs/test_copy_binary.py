@@ -1,7 +1,5 @@
 """Binary COPY decoded, with pgpq and hand-made bytes as the other side, and content in binary and in a key's order."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Arrow tables as Native blocks and back, in the table's order, in pieces, at the limits of its forms, and damaged."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import string

@@ -1,7 +1,5 @@
 """Text is proven to be UTF-8 before a frame has it, and the decoders hold out against any bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Objects in a column of pandas are the table's values, or refused by the column's name: Arrow would cut them off."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

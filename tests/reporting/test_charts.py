@@ -1,7 +1,5 @@
 """Figures as a reader sees them: nothing is cut off or hidden, and everything that is drawn is explained."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of all results, in a real browser, from results that a test knows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

@@ -1,7 +1,5 @@
 """A run of notebooks: what runs in parallel, what it prints, and where an interrupted run continues."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

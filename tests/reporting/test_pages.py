@@ -1,7 +1,5 @@
 """The pages of notebooks and their index, and what the committed run holds."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The compose file, as far as it can be checked without a Docker engine."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

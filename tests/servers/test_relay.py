@@ -1,7 +1,5 @@
 """What stands between clients and servers: it counts, delays and encrypts as asked, ends, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

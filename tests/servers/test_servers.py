@@ -1,7 +1,5 @@
 """The embedded servers: who gets in, what survives, and what is left when a process dies."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

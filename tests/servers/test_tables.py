@@ -1,7 +1,5 @@
 """Tables of ours on both servers, and the ports that servers are given."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What tests of several studies begin with."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

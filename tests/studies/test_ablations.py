@@ -1,7 +1,5 @@
 """The ablations: which techniques they compare, and that a gain is claimed only outside its interval."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

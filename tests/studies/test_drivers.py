@@ -1,7 +1,5 @@
 """The studies of drivers: loops and latencies, the check of rows, the programs, and the passes of a run."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import shutil

@@ -1,7 +1,5 @@
 """Everyday calls: one changed line, and reads in batches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

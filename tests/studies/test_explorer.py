@@ -1,7 +1,5 @@
 """The explorer: its notebook shows a committed run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import matplotlib as mpl

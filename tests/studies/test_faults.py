@@ -1,7 +1,5 @@
 """The faults do what they say, and what is said of each path is true."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

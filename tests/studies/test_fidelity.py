@@ -1,7 +1,5 @@
 """The matrix has three outcomes and no other, and what it says of itself is true."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON lines to Parquet: the tools, what counts as right, what is missing, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from itertools import product

@@ -1,7 +1,5 @@
 """Runs of other machines: a good one is taken, whole; one of any fault is not, and the fault is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Techniques over networks, with TLS and through PgBouncer: what is measured, and that it is verified."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator

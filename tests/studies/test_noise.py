@@ -1,7 +1,5 @@
 """Noise: a technique is measured under several names."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 

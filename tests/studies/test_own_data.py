@@ -1,7 +1,5 @@
 """A frame of one's own: read, given a table, moved, and recommended a technique for."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import math

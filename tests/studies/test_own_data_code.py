@@ -1,7 +1,5 @@
 """The code that is handed out for one's own frame is run; and `make mine`, end to end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

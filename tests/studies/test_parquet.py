@@ -1,7 +1,5 @@
 """The anatomy of Parquet files: what each writer writes, what counts as wrong, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable

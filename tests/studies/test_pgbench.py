@@ -1,7 +1,5 @@
 """pgbench against real servers: what is asked, what is checked, what is refused, and what is left behind: nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """Partitions over several workers: every row arrives once, whatever dies, and readers see all of them or none."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pickle

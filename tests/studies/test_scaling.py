@@ -1,7 +1,5 @@
 """Sizes, streamed moves and what is told of them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from contextlib import nullcontext
 from dataclasses import replace

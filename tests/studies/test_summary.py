@@ -1,7 +1,5 @@
 """The summary: what is recommended keeps the terms that were asked for, and gains are over the usual call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of other shapes: their rows, the calls of a pass, and refusals."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Appends into tables with rows: their copies, what others see, and what is found to be wrong."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The run of one database and direction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

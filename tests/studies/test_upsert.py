@@ -1,7 +1,5 @@
 """Upserts: the rows afterwards, what others see, and what a failure leaves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PostgreSQL to a warehouse: the routes, the warehouses, the check of what arrived, and the passes of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import gzip

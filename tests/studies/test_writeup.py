@@ -1,7 +1,5 @@
 """The pages of the writeup: exports of notebooks with the committed results, whose links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import string
 from pathlib import Path

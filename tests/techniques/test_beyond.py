@@ -1,7 +1,5 @@
 """What the techniques beyond the published ones promise besides speed: consistency, atomicity, errors that say why."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

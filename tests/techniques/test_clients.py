@@ -1,7 +1,5 @@
 """Every kind of client opens what an address names, as often as its technique says, before the clock starts."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

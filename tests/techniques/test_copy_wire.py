@@ -1,7 +1,5 @@
 """COPY read from a socket: what comes in between, in pieces, or wrong; and the connection afterwards."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

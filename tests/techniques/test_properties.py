@@ -1,7 +1,5 @@
 """Random tables and rows: what every technique carries arrives to the bit on every technique."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any, get_args
 from uuid import UUID

@@ -1,7 +1,5 @@
 """A frame takes the place of all rows, at once or not at all, whichever technique writes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A session's settings that a format depends on are the technique's own affair: others change nothing, and stay."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Every way of an upsert, on tables that are hard for it, and on frames that it has to refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Compile loops ahead of the first call that needs them."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Derive a `Table` from the Arrow schema of a frame and the values that it holds."""
 
-from __future__ import annotations
-
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Columns of a table for the types that a server names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

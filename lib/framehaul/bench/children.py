@@ -1,7 +1,5 @@
 """Child processes, forked from one that has imported their modules: starting one takes milliseconds."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

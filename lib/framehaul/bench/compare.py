@@ -4,8 +4,6 @@ A technique is slower or faster in B when its passes do not overlap and the rule
 in twenty comparisons of runs that do not differ marks anything.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The environment of a run: machine, versions, commit. It contains no path, host or user name."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """Measure techniques: make timed passes and verify each of them outside the clock."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

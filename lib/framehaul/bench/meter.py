@@ -1,7 +1,5 @@
 """The cost of a pass besides time: CPU of client, servers and other processes, page faults, peak memory."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

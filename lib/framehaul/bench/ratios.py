@@ -8,8 +8,6 @@ of a page are pooled in part (Smyth 2004, https://doi.org/10.2202/1544-6115.1027
 there the same rule uses the variance of the passes of both.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The loop of every study: rounds in which every task runs once, in a shuffled, seeded order, and their outcomes."""
 
-from __future__ import annotations
-
 import random
 import threading
 import urllib.error

@@ -1,7 +1,5 @@
 """Medians, spreads and ratios of passes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

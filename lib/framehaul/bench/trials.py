@@ -3,8 +3,6 @@
 In a race all techniques move a few rows, the fast ones move more, and the fastest move all.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import tempfile

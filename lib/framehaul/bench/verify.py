@@ -1,7 +1,5 @@
 """Verify that the target holds exactly the rows that were sent, to the bit, in any order."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

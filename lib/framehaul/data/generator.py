@@ -4,8 +4,6 @@ Values come from a counter-based generator (SplitMix64) that is written out here
 may change their streams between releases: https://numpy.org/doc/stable/reference/random/compatibility.html
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address

@@ -1,7 +1,5 @@
 """Draw figures from frames of medians, with fixed labels and colors; no technique is named here."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

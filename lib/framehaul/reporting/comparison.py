@@ -1,7 +1,5 @@
 """Render a comparison of two runs as Markdown, which is legible in a terminal too, or as CSV."""
 
-from __future__ import annotations
-
 import textwrap
 from functools import partial
 from typing import Literal, get_args

@@ -3,8 +3,6 @@
 The index page has every result, with filters and comparisons, and links to all other pages.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Show measured code as it is in the library."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Show frames as tables, and what a run was made with: HTML in a notebook, Markdown in the writeup."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Describe and start the servers under test: embedded, in docker compose, or external."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Run both servers in containers of `docker-compose.yml`, with random passwords that stay on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -6,8 +6,6 @@ standard input closes, because its parent has ended. It inherits the locked file
 so that the lock ends with the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -6,8 +6,6 @@ https://clickhouse.com/docs/operations/settings/settings and https://clickhouse.
 Asynchronous inserts are acknowledged ten seconds before they are stored, so that an immediate query misses them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 HOSTILE = "framehaul_hostile"

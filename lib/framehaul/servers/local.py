@@ -9,8 +9,6 @@ https://github.com/ClickHouse/ClickHouse/pull/101143 and serves them until its l
 statement reads standard input, so that the server shuts down cleanly when its parent closes the input or dies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

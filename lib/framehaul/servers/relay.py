@@ -9,8 +9,6 @@ answer is one line. The process ends when its standard input closes. Opening a c
 TCP connections end in the process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

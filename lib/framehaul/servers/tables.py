@@ -4,8 +4,6 @@ Only tables with our comment are dropped. Each operation opens its own connectio
 server that died has restarted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

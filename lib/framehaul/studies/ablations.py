@@ -1,7 +1,5 @@
 """Ablations: pairs of techniques that differ in one thing, compared by the passes of the runs that measured both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

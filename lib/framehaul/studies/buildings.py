@@ -1,7 +1,5 @@
 """The table of buildings: footprints of houses with their H3 cells, the same for the same seed on every machine."""
 
-from __future__ import annotations
-
 import h3
 import numpy as np
 import pyarrow as pa

@@ -3,8 +3,6 @@
 Each call that reads in batches runs in its own process, whose memory is measured.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Check runs of other machines and copy them to `machines/<name>/<date>/`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

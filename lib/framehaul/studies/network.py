@@ -1,7 +1,5 @@
 """Network effects: techniques over networks with delay and limited rate, with TLS, and through PgBouncer."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

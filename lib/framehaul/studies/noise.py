@@ -4,8 +4,6 @@ The first two run the same code, so any difference between them is noise. A cold
 passes have freed, as in a process that has just started.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from types import FunctionType

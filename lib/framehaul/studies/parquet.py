@@ -1,7 +1,5 @@
 """Parquet: the files of six writers taken apart, and the cost of each codec."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Each move runs in its own process: memory that other passes have freed would hide the memory that it uses.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time

@@ -1,7 +1,5 @@
 """Scripts: whole Python processes that move one file or table, from their start to the end, imports included."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Summary: which technique to use for which need, and the published figures to compare the measured ones with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

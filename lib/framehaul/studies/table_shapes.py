@@ -1,7 +1,5 @@
 """Tables of other shapes and tables of few rows, with the leading techniques of each direction."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Transfers: every technique of a database and direction, in a race or in full."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The terms of writes: their locks, the rows visible while they run, and the rows left after a failure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

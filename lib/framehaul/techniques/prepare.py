@@ -1,7 +1,5 @@
 """Check and convert a frame before it is sent, so that no server changes a value without an error."""
 
-from __future__ import annotations
-
 import datetime as dt
 from ipaddress import ip_address
 from typing import Any

@@ -1,7 +1,5 @@
 """Replace all rows of a table by a frame, atomically, with a technique that appends over psycopg or http.client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The code of techniques in the library, and their calls."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -3,8 +3,6 @@
 Streamed moves hold a few record batches in memory; whole moves hold the frame.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor

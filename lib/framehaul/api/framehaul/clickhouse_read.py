@@ -1,7 +1,5 @@
 """framehaul.read from ClickHouse."""
 
-from __future__ import annotations
-
 import pandas as pd
 import polars as pl
 

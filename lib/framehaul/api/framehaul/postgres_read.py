@@ -1,7 +1,5 @@
 """framehaul.read from PostgreSQL."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

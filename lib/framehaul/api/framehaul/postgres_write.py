@@ -1,7 +1,5 @@
 """framehaul.write to PostgreSQL."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

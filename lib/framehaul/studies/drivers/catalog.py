@@ -1,7 +1,5 @@
 """Run programs, and build those in other languages."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

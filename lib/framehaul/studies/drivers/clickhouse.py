@@ -4,8 +4,6 @@ Clients are imported where they connect, because some imports take longer than t
 loopback compression costs more than it saves, and the clients differ in what they request.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

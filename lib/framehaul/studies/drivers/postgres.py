@@ -1,7 +1,5 @@
 """Connect and fetch with the PostgreSQL drivers of Python, each as in its own documentation."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

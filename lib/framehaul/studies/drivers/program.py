@@ -4,8 +4,6 @@ Request, answer and exit codes are those of `drivers/README.md`, with two differ
 the fields of a `PostgresServer` or `ClickHouseServer`, and each connection sends at least one query in any time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """Define a driver, and the queries that drivers run: shapes of PostgreSQL, and tables of ClickHouse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

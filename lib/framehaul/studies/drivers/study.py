@@ -1,7 +1,5 @@
 """Measure every driver with every query once per round, in a separate process, after a check of its rows."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Run separate embedded servers that may be killed, crash them, and put a sustained load on them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile

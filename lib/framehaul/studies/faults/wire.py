@@ -1,7 +1,5 @@
 """Define a relay that breaks a connection after a number of bytes, or while it is idle."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Define the edge cases: their values, tables and frames."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Define shapes of frames: other dtypes, chunks, orders and indexes, and frames that do not fit their table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise

@@ -4,8 +4,6 @@
 SOURCE, then SOURCE, and prints a JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

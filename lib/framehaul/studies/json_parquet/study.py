@@ -1,7 +1,5 @@
 """Measure every converter of JSON lines to Parquet with every codec, each conversion in its own process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Read JSON lines as an Arrow table; the type of a column follows from all of its values."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import math

@@ -1,7 +1,5 @@
 """Measure your own frame with every technique, and hand out the code of the fastest exact ones."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

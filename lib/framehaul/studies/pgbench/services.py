@@ -1,7 +1,5 @@
 """The services to compare: the user's servers, and configurations of the embedded server, one with a slow disk."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run pgbench on every service: data sets in schemas of framehaul, rounds of every test, and checks of the results."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

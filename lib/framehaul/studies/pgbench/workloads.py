@@ -1,7 +1,5 @@
 """Define the tests: pgbench's options as published, and scaled to this machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import psutil

@@ -1,7 +1,5 @@
 """Partitions of a table by its date: Parquet files, the databases that hold the table, and the functions of workers."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import itertools

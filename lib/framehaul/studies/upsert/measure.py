@@ -1,7 +1,5 @@
 """Time an upsert, read the table during it, run two at once, send one twice, and kill its client."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import datetime as dt

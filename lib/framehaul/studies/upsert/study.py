@@ -1,7 +1,5 @@
 """Measure the speed of every upsert in shuffled rounds, then a concurrent reader and writer, and failures."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A route gets both servers, an empty directory, and the maximum number of simulta
 writes its files to the directory: all `.csv.gz` (no header, NULL as an empty field) or all `.parquet`.
 """
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Measure every route from a PostgreSQL table through files into DuckDB, ClickHouse and BigQuery, stage by stage."""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 import shutil

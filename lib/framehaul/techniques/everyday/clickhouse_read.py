@@ -1,7 +1,5 @@
 """Read a dataframe from ClickHouse by the calls that manuals show first."""
 
-from __future__ import annotations
-
 import clickhouse_driver
 import pandas as pd
 import polars as pl

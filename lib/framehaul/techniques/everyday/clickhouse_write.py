@@ -1,7 +1,5 @@
 """Write a dataframe to ClickHouse by the calls that manuals show first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import clickhouse_driver

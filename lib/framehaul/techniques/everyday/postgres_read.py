@@ -1,7 +1,5 @@
 """Read a dataframe from PostgreSQL by the calls that manuals show first."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Read a table of ClickHouse into a dataframe."""
 
-from __future__ import annotations
-
 import io
 from urllib.request import urlopen
 

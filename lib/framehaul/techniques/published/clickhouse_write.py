@@ -1,7 +1,5 @@
 """Write a dataframe to ClickHouse."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

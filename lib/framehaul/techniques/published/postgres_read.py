@@ -1,7 +1,5 @@
 """Read a table of PostgreSQL into a dataframe."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Every function takes an open client, a `Table` with a key, and a frame that has 
 ClickHouse has no transactions here: a failure can come between two statements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Every function takes an open connection, a `Table` with a key, and a frame that 
 or, after an error, none. Rows go in the order of the key, so that two upserts do not deadlock.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The checks of the keys of upserts, and the tables that they need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv6Address
