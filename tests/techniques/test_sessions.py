@@ -23,11 +23,12 @@ from framehaul.data.schema import Column, Table, quote_postgres_text
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import PostgresServer, Servers, hostile
 from framehaul.servers.local import EmbeddedClickHouse, choose_port
+from framehaul.servers.tables import tables_of
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.trial import difference_of, hostile_session
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.clients import QueryError, open_duckdb, open_http_client, open_psycopg
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.registry import Database, Direction, named
 from framehaul.techniques.upsert.rows import target
 from tests.conftest import call, check_each, lacks, table_on
 
@@ -166,7 +167,41 @@ def test_duckdb_attached_in_another_encoding_is_refused(
             found.function(connection, PLAIN.table, *frame)
 
 
+def test_duckdb_uses_the_table_that_the_session_finds(servers: Servers) -> None:
+    """DuckDB looks in `public`, where there may be another table of the name."""
+    write, read = named("postgres", "write", "polars_duckdb_insert"), named("postgres", "read", "polars_duckdb_scan")
+    hidden = PLAIN.table.postgres_ddl.replace(PLAIN.table.postgres_name, f"framehaul_found.{PLAIN.table.postgres_name}")
+    with table_on(servers.postgres, PLAIN.table) as tables:
+        tables.run(f"CREATE SCHEMA framehaul_found; {hidden}")
+        found = replace(servers.postgres, options=(("options", "-c search_path=framehaul_found,public"),))
+        try:
+            with open_duckdb(found) as connection:
+                write.function(connection, PLAIN.table, PLAIN.frame("polars"))
+                assert difference_of(PLAIN, read.function(connection, PLAIN.table)) is None
+            assert tables.run(f"SELECT count(*) FROM {PLAIN.table.postgres_name}") == [(0,)]
+        finally:
+            tables.run("DROP SCHEMA framehaul_found CASCADE")
+
+
 # ClickHouse
+
+
+def test_columns_that_hide_or_feed_those_of_the_server(servers: Servers) -> None:
+    table = Table("framehaul_own", (Column("_partition_id", T.INT64), Column("text", T.TEXT)), ())
+    frame, tables = pl.DataFrame({"_partition_id": [1, 2, 3], "text": ["a", "b", "c"]}), tables_of(servers.clickhouse)
+    ddl = table.clickhouse_ddl.replace(
+        "`text` String DEFAULT ''", "`text` String EPHEMERAL, `n` UInt8 MATERIALIZED length(text)"
+    )
+    read = named("clickhouse", "read", "polars_http_client_arrow_two_connections")
+    try:
+        tables.create(table)
+        call(named("clickhouse", "write", "polars_http_client_arrow_stream"), servers, table, frame)
+        assert call(read, servers, table).sort("text").equals(frame)
+        tables.create_as(table.name, ddl)
+        with pytest.raises(ValueError, match="column text is EPHEMERAL"):
+            call(named("clickhouse", "write", "polars_chdb_remote"), servers, table, frame)
+    finally:
+        tables.drop(table)
 
 
 @contextmanager

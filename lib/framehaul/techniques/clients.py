@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
-from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
+from framehaul.data.schema import Table, quote_clickhouse_text, quote_postgres, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer, PostgresServer
 
@@ -60,12 +60,20 @@ CERTIFICATES = ssl.get_default_verify_paths().cafile
 """The system's certificates, for drivers that by default trust certifi's alone."""
 
 
-def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise ValueError when sessions of the attached `pg` are not in UTF-8, because DuckDB expects UTF-8."""
-    query = "SELECT current_setting(''client_encoding'')"
-    ((encoding,),) = connection.execute(f"FROM postgres_query('pg', '{query}')").fetchall()
+def attached_name(connection: duckdb.DuckDBPyConnection, table: Table) -> str:
+    """Return the name of a table in the attached `pg`, with the schema in which its sessions find it.
+
+    DuckDB itself looks in `public`. Raises ValueError when the sessions are not in UTF-8, which DuckDB expects.
+    """
+    query = (
+        f"SELECT current_setting('client_encoding'), (SELECT relnamespace::regnamespace::text FROM pg_class "
+        f"WHERE oid = to_regclass({quote_postgres_text(table.postgres_name)}))"
+    )
+    ((encoding, schema),) = connection.execute(f"FROM postgres_query('pg', {quote_postgres_text(query)})").fetchall()
     if encoding != "UTF8":
         raise ValueError(f"text would come as {encoding}: attach PostgreSQL with client_encoding=utf8 in its address")
+    is_found = schema and not table.reference
+    return f"pg.{schema}.{quote_postgres(table.name)}" if is_found else f"pg.{table.postgres_name}"
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,9 @@ def polars_http_client_native_presorted(connection: HttpConnection, table: Table
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = prepare(frame, table, "clickhouse")  # noqa: F841  # chDB reads it by its name
+    described = remote.engine.query(f"DESCRIBE TABLE {remote.table(table.name)}", "TSV").data()
+    if names := [line.split("\t")[0] for line in described.splitlines() if line.split("\t")[2] == "EPHEMERAL"]:
+        raise ValueError(f"column {names[0]} is EPHEMERAL, and chDB computes others by its default: use http.client")
     rows = f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(INSERT)}"
     remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")
 

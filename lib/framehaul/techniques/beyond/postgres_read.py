@@ -20,7 +20,7 @@ from framehaul.data.documents import without_documents
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.beyond.postgres_write import PsycopgPair, one_commit
-from framehaul.techniques.clients import UTF8, check_encoding
+from framehaul.techniques.clients import UTF8, attached_name
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import DataFrame, ToFrame, technique
 
@@ -156,10 +156,10 @@ def polars_psycopg_copy_text_typed(connection: Psycopg, table: Table) -> pl.Data
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     # https://duckdb.org/docs/stable/core_extensions/postgres
-    check_encoding(connection)
+    name = attached_name(connection, table)
     lacks = {*LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
     refuse(table, lacks, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {name}"
     return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)
 
 

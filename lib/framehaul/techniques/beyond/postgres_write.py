@@ -29,7 +29,7 @@ from framehaul.codecs.copy_binary import STRETCH_ROWS, in_binary_form, near_key_
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, quote_postgres, refuse
-from framehaul.techniques.clients import UTF8, check_encoding
+from framehaul.techniques.clients import UTF8, attached_name
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import DataFrame, also, technique
@@ -270,10 +270,10 @@ def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl
             raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
     content = with_documents(prepare(frame, table, "postgres"), table)
-    check_encoding(connection)
+    name = attached_name(connection, table)
     connection.register("frame", content)
     rows = f"SELECT {table.postgres_columns} FROM frame"
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) {rows}")
+    connection.execute(f"INSERT INTO {name} ({table.postgres_columns}) {rows}")
 
 
 # What the server takes alone: no dataframe is converted, so no client can be faster.
