@@ -97,7 +97,7 @@ def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals(
     chosen = frame.filter(pl.col("origin") != "everyday")
     assert {*chosen.group_by(statistics.NAMES).agg(pl.col("rows").max())["rows"]} == {1_000_000}
     rounds = chosen.filter(rows=1_000_000).group_by(statistics.NAMES).agg(pl.len(), pl.max("rows_per_s"))
-    assert {*rounds["len"]} == {2, LEAST_ROUNDS}
+    assert {*rounds["len"]} <= {2, 3, LEAST_ROUNDS}
     fastest = rounds.group_by("database", "direction").agg(pl.max("rows_per_s").alias("fastest"))
     early = rounds.filter(pl.col("len") < LEAST_ROUNDS).join(fastest, on=["database", "direction"])
     assert (early["rows_per_s"] * 1.5 < early["fastest"]).all()
