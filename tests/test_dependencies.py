@@ -61,6 +61,7 @@ def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(
 
     script = f"""
 import datetime as dt, framehaul, polars as pl
+from framehaul.studies.own_data import open_frame
 frame = pl.DataFrame({{"day": [dt.date(2026, 11, 2)], "value": [0.5]}})
 for target in ({servers.postgres.dsn()!r}, {url_of(servers.clickhouse)!r}):
     framehaul.write(frame, target, "framehaul_wheel", create="day")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import psutil
-from tqdm import tqdm
 
 from framehaul import servers
 from framehaul.bench import environment, store
@@ -142,6 +141,8 @@ def recording(
     A run continues an interrupted run of the same code on the same `terms`. `store.writing` describes `order`. Raises
     ResultsError when the file cannot be written.
     """
+    from tqdm import tqdm  # a package of the notebooks, which a script of `make mine` does without
+
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     results, metadata = settings.out / "results", environment.metadata(settings)
     # Load and stolen time are not part of the terms: an interrupted run continues under another load.
