@@ -303,8 +303,10 @@ def _check_names(names: list[str]) -> None:
 
 
 CLICKHOUSE_TABLE = """
-SELECT sorting_key, partition_key, engine, create_table_query, engine_full FROM system.tables
-WHERE database = {} AND name = {} FORMAT JSONCompactEachRow
+SELECT sorting_key, partition_key, engine, create_table_query, engine_full,
+    (SELECT groupArray((name, type, default_kind)) FROM (
+        SELECT * FROM system.columns WHERE database = {0} AND table = {1} ORDER BY position))
+FROM system.tables WHERE database = {0} AND name = {1} FORMAT JSONCompactEachRow
 """
 FILLED = {"MATERIALIZED", "ALIAS"}
 """Kinds of defaults that the server computes."""
@@ -317,15 +319,12 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     found = _rows(connection, CLICKHOUSE_TABLE.format(*places))
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
-    sorting, partition, engine, ddl, whole_engine = found[0]
+    sorting, partition, engine, ddl, whole_engine, rows = found[0]
     if "View" in engine:
         raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
-    rows = _rows(connection, f"DESCRIBE TABLE {clickhouse_name(table, connection.database)} FORMAT JSONCompactEachRow")
-    columns = {
-        name: Declared(name, kind, "Nullable(" in kind) for name, kind, default, *_ in rows if default not in FILLED
-    }
-    computed = frozenset(name for name, _, default, *_ in rows if default in FILLED)
-    needed = {name for name, _, default, *_ in rows if not default}
+    columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
+    computed = frozenset(name for name, _, default in rows if default in FILLED)
+    needed = {name for name, _, default in rows if not default}
     # ORDER BY (id) is "(id)".
     inner = re.fullmatch(r"\((\w+|`.*`)\)", sorting)
     parts = [*arguments(inner[1] if inner else sorting)]
@@ -377,5 +376,5 @@ ONE_LINE = {"print_pretty_type_names": 0}
 """Types of tuples without line breaks: https://clickhouse.com/docs/operations/settings/settings#print_pretty_type_names"""
 
 
-def _rows(connection: HttpConnection, query: str) -> list[list[str]]:
+def _rows(connection: HttpConnection, query: str) -> list[list[Any]]:
     return [json.loads(line) for line in connection.post(query, settings=ONE_LINE).read().splitlines()]
