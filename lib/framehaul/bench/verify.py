@@ -78,9 +78,9 @@ def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
     any kernel of Polars. https://arrow.apache.org/docs/cpp/api/array.html#_CPPv4NK5arrow5Array12ValidateFullEv
     """
     for at, name in enumerate(frame.columns):
-        chunks, start = _arrow_chunks(frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at]), 0
+        values, start = frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at], 0
         try:
-            for chunk in chunks:
+            for chunk in _arrow_chunks(values):
                 chunk.validate(full=True)
                 start += len(chunk)
         except pa.ArrowException as error:

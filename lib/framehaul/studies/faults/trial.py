@@ -22,6 +22,7 @@ from framehaul.bench.measure import attempted, called, opened, quiet_drivers
 from framehaul.bench.recording import which
 from framehaul.bench.rounds import check, interruptible
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
+from framehaul.codecs.compiled import start_numba
 from framehaul.data.frames import from_polars, to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
@@ -204,6 +205,7 @@ def run_cells(
     rows: dict[str, int] = ROWS, faults: tuple[Fault, ...] = FAULTS,
 ) -> None:  # fmt: skip
     """Try every technique with every fault of its direction, except cells that an interrupted run has recorded."""
+    start_numba()  # before bytes are counted: framehaul.write and .read send others until compiled loops have started
     view = f"VIEW {FAILING.postgres_name} AS SELECT {TABLE.postgres_columns} FROM {WHOLE.postgres_name} WHERE "
     for database in BOTH:
         broken.run(database, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
