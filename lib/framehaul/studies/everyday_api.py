@@ -51,7 +51,7 @@ def changes(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the gains of the changed line and of framehaul for each call of ONE_LINE that has a time.
 
     `gain` and `gain_of_framehaul`, which is that of `framehaul.write` or `.read`, are ratios of rows/s, paired by
-    round, at the most rows that both moved.
+    round, at the most rows that both moved; `rows` is this number for the changed line.
     """
     timed = statistics.summary(passes).drop_nulls("median_rows_per_s")
     rows = ONE_LINE.join(timed.select(*statistics.NAMES, "frame", call="label"), on=statistics.NAMES).to_dicts()
@@ -61,6 +61,7 @@ def changes(passes: pl.DataFrame) -> pl.DataFrame:
         for gain, other in (("gain", row["changed"]), ("gain_of_framehaul", own)):
             sides = here.filter(technique=other), here.filter(technique=row["technique"])
             names = gain, f"{gain}_low", f"{gain}_high", f"{gain}_rounds"
+            row.setdefault("rows", max({*sides[0]["rows"]} & {*sides[1]["rows"]}, default=None))
             row |= dict(zip(names, ratios.ratio_at_same_rows(*sides).values, strict=True))
     return pl.DataFrame(rows, infer_schema_length=None)
 

@@ -27,13 +27,13 @@ HALVES = Contract(
     "append", "nothing but its own rows", "each half as soon as it commits", "the half of the other connection"
 )
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
-REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
+LOST_UPDATES = "nothing: rows that others write at the same time are lost"
+REPLACED = Contract("bulk_load", LOST_UPDATES, "the table as it was, until all of it is replaced at once", "nothing")
 CHANGED_SETTING = "nothing; it changes a setting of the table, which stays changed"
 TRIED_AGAIN = "the blocks written before; tried again, each of them once"
 IDEMPOTENT = replace(CLICKHOUSE_APPEND, locks=CHANGED_SETTING, after_failure=TRIED_AGAIN)
 
 STAGING_TABLE = "a staging table if the client was killed"
-LOST_UPDATES = "nothing: rows that others write at the same time are lost"
 
 REPLACED_IN_TRANSACTION = Contract("replace", LOCKED.locks, "nothing: they wait until it commits", "the old rows")
 REPLACED_BESIDE = Contract("replace", LOST_UPDATES, REPLACED.others_see, f"the old rows; {STAGING_TABLE}")
