@@ -346,7 +346,9 @@ def test_few_rows_are_those_of_compiled_loops(
         frames.append(framehaul.read(address, query))
     assert frames[0].equals(frames[1])
     assert frames[0].schema == frames[1].schema
+    assert calls._rows_left["postgres"] <= 0  # also of a query whose types ADBC does not name
     monkeypatch.setattr(calls, "numba_waits", lambda: True)
+    monkeypatch.setitem(calls._rows_left, "postgres", calls.CONNECTED_ROWS)
     for other in (f"{address}?application_name=x", "host=x", servers.postgres, "postgresql://u:%zz@h/d"):
         assert calls._few_rows(other, query) is None  # type: ignore[arg-type]
     monkeypatch.setitem(calls._rows_left, "postgres", 7)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 import pytest
+from numba.core.event import trigger_event
 
 from framehaul.bench import measure
 from framehaul.bench.measure import PassOptions
@@ -103,6 +105,25 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
     assert len(ended) == 4
     assert ended.count(Failed) == 1
     assert ended[-1] is Ok
+
+
+def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers) -> None:
+    """As when numba finds nothing in its cache, and there is no warm-up."""
+    reader, calls = named("postgres", "read", "polars_psycopg_copy_text"), 0
+
+    def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            with trigger_event("numba:compile"):
+                time.sleep(2)
+        frame: pl.DataFrame = reader.function(connection, table)
+        return frame
+
+    [(_, _, ended)] = run([replace(reader, function=compiling)], servers.postgres, Rounds(1))
+    assert calls == 2
+    assert isinstance(ended, Ok)
+    assert ended.values.seconds < 2
 
 
 BYTES = 100_000_000

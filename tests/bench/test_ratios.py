@@ -72,7 +72,7 @@ def test_only_rounds_that_both_sides_have_are_compared_and_without_one_nothing_i
 @pytest.mark.parametrize("rounds", (3, 9))
 @pytest.mark.parametrize("claims", (1, 40))
 def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(pairs: bool, rounds: int, claims: int) -> None:
-    """Of equally fast techniques, compared with one of them or in pairs."""
+    """A page of equally fast techniques, compared with one of them or in pairs, claims nothing."""
     random, pages, wrong = np.random.default_rng(rounds * claims), 400, 0
     for _ in range(pages):
         passes = machine(random, rounds)

@@ -131,7 +131,7 @@ def test_rows_are_in_the_order_of_any_key_of_either_server(
 
 @pytest.mark.parametrize("kind", [*ColumnType, 7, 16], ids=str)
 def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In PostgreSQL's binary form as well; a number stands for bytes, so many in each value."""
+    """The content is tried in PostgreSQL's binary form as well; a number is a size of fixed bytes."""
     exactly = fixed_types(kind) if isinstance(kind, int) else None
     column = Column("k", ColumnType.FIXED_BYTES if isinstance(kind, int) else kind, exactly=exactly)
     table = Table("t", (column, Column("n", ColumnType.INT32)), ("k", "n"))

@@ -1,4 +1,4 @@
-"""What stands between clients and servers: it counts, delays and encrypts as asked, ends, and leaves nothing behind."""
+"""A relay between clients and servers counts, delays and encrypts as asked, ends, and leaves nothing behind."""
 
 import contextlib
 import os

@@ -83,7 +83,7 @@ def native(servers: Servers, login: tuple[str, str], statement: str) -> object:
 
 
 def on_both(servers: Servers, statement: str, engine: str = "") -> tuple[object, bytes]:
-    """What both servers answer to a statement, which may have a place for the engine of ClickHouse's table."""
+    """Return both servers' answers to a statement, which may have a place for the engine of ClickHouse's table."""
     clickhouse = ClickHouseTables(servers.clickhouse).run(statement.format(engine))
     return PostgresTables(servers.postgres).run(statement.format("")), clickhouse
 

@@ -197,6 +197,8 @@ def test_columns_that_hide_or_feed_those_of_the_server(servers: Servers) -> None
         tables.create(table)
         call(named("clickhouse", "write", "polars_http_client_arrow_stream"), servers, table, frame)
         assert call(read, servers, table).sort("text").equals(frame)
+        with pytest.raises(ValueError, match="the column _partition_id hides ClickHouse's own"):
+            call(named("clickhouse", "write", "polars_http_client_replace_partition"), servers, table, frame)
         tables.create_as(table.name, ddl)
         with pytest.raises(ValueError, match="column text is EPHEMERAL"):
             call(named("clickhouse", "write", "polars_chdb_remote"), servers, table, frame)

@@ -290,8 +290,7 @@ def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table
         content = select_arrow(connection, relation, ARROW, preallocated=True)
         _rows_left["clickhouse"] -= content.num_rows * is_decoded
         return validated(with_bytes(content, relation))
-    query = f"SELECT {relation.clickhouse_columns} FROM {relation.clickhouse_name} FORMAT Native"
-    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
+    with connection.post(f"{relation.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS) as response:
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
 
 
@@ -346,13 +345,14 @@ def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:
         except adbc_driver_manager.Error:
             return None  # psycopg's error for the query shows where it is
         if relation is None:
+            _rows_left["postgres"] -= CONNECTED_ROWS  # a process with many such queries does without ADBC
             return None
         statement.set_options(**{"adbc.postgresql.use_copy": "false"})  # COPY takes no EXPLAIN
         (plan,) = rows(f"EXPLAIN (FORMAT JSON) SELECT * FROM {relation.postgres_name}").column(0).to_pylist()
         if json.loads(plan)[0]["Plan"]["Plan Rows"] >= _rows_left["postgres"]:
             return None
         statement.set_options(**{"adbc.postgresql.use_copy": "true"})
-        content = rows(f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}")
+        content = rows(relation.postgres_select_as_in_frames)
         _rows_left["postgres"] -= max(content.num_rows, CONNECTED_ROWS)
         return validated(without_documents(content, relation)), relation
 
@@ -367,11 +367,10 @@ def _cursor_batches(
     """
     from psycopg.rows import tuple_row
 
-    query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
     name = f"framehaul_{secrets.token_hex(8)}"
     with connection.cursor(name, row_factory=tuple_row, withhold=True) as cursor:
         with connection.transaction():
-            cursor.execute(query.encode())
+            cursor.execute(relation.postgres_select_as_in_frames.encode())
         while fetched := cursor.fetchmany(rows):
             arrays = [
                 nested_array([*values], column.types.arrow)

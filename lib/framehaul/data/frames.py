@@ -124,12 +124,6 @@ def refuse_nulls(count: int, column: Column) -> None:
         raise ValueError(f"column {column.name} may not be NULL, and {count} of its values are")
 
 
-def in_polars(values: pa.ChunkedArray, name: str) -> pl.Series:
-    """Return the values as a series, arrays as lists: Polars 2.1.0 fails to slice arrays that hold NULL."""
-    fixed = pa.types.is_fixed_size_list(values.type)
-    return pl.Series(name, values.cast(pa.list_(values.type.value_type)) if fixed else values)
-
-
 def check_kept(given: pl.Series, stored: pl.Series) -> None:
     """Raise ValueError if the conversion to the stored dtype changed a value."""
     if given.dtype in (stored.dtype, pl.Null):

@@ -196,7 +196,7 @@ class PostgresTables(Tables):
             if connection.info.encoding == "ascii":  # psycopg returns text as bytes if the database is SQL_ASCII
                 schema |= dict.fromkeys(table.columns_of(ColumnType.TEXT, ColumnType.UUID), pl.Binary())
             parts = [pl.DataFrame(schema=schema)]
-            cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".encode())
+            cursor.execute(table.postgres_select_as_in_frames.encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
         frame = pl.concat(parts).with_columns(pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String))
@@ -273,14 +273,14 @@ class ClickHouseTables(Tables):
         buffer = io.BytesIO()
         with pa.ipc.new_stream(buffer, content.schema) as stream:
             stream.write_table(content, max_chunksize=65_536)  # the server holds a whole record batch in memory
-        statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+        statement = f"{table.clickhouse_insert} FORMAT ArrowStream"
         # With one block, each partition is one part and no merge starts; a larger table takes several blocks.
         blocks = {"min_insert_block_size_rows": LOAD_ROWS, "min_insert_block_size_bytes": 0}
         self.run(statement, buffer.getvalue(), **blocks, async_insert=0)
         self.quiesce()
 
     def content(self, table: Table) -> pl.DataFrame:
-        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        query = f"{table.clickhouse_select_as_in_frames} FORMAT ArrowStream"
         names = ("arrow_string_as_string", "json_quote_64bit_integers", "json_quote_64bit_floats")
         answer = self.run(query, b"", **dict.fromkeys((f"output_format_{name}" for name in names), 0))
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())

@@ -40,8 +40,8 @@ BATCH_ROWS = 10_000
 PART = 10
 """The first of the two tables is ten times smaller."""
 QUERIES: dict[Database, str] = {
-    "postgres": f"SELECT {TABLE.postgres_columns} FROM {TABLE.postgres_name}",
-    "clickhouse": f"SELECT {TABLE.clickhouse_columns} FROM {TABLE.clickhouse_name}",
+    "postgres": TABLE.postgres_select,
+    "clickhouse": TABLE.clickhouse_select,
 }
 
 type Frames = Iterator[pl.DataFrame | pd.DataFrame]

@@ -108,13 +108,13 @@ def with_codec(technique: Technique) -> Technique:
     """Return a technique that moves Arrow streams between Polars and ClickHouse, with compressed buffers."""
 
     def write(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-        query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+        query = f"{table.clickhouse_insert} FORMAT ArrowStream"
         content, options = prepare(frame, table, "clickhouse"), pa.ipc.IpcWriteOptions(compression=CODEC)
         batches = content.to_batches(max_chunksize=BATCH_ROWS)
         connection.post(query, body=encode_stream(content.schema, batches, options), settings=INSERT).read()
 
     def read(connection: HttpConnection, table: Table) -> pl.DataFrame:
-        query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
+        query = f"{table.clickhouse_select_as_in_frames} FORMAT ArrowStream"
         compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": CODEC}
         return to_polars(read_arrow(connection.post(query, settings=compressed)), table)
 

@@ -14,13 +14,12 @@ from framehaul.techniques.registry import technique
 @technique(family="framehaul", label="framehaul.read into Polars", client="psycopg")
 def polars_framehaul_read(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """Describe the result of a query, and read it."""
-    frame: pl.DataFrame = read(connection, f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    frame: pl.DataFrame = read(connection, table.postgres_select)
     return frame
 
 
 @technique(family="framehaul", label="framehaul.read into pandas", client="psycopg")
 def pandas_framehaul_read(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Read as `polars_framehaul_read`."""
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
-    frame: pd.DataFrame = read(connection, query, frame="pandas")
+    frame: pd.DataFrame = read(connection, table.postgres_select, frame="pandas")
     return frame

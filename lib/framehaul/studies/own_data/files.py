@@ -174,7 +174,7 @@ def _csv(path: Path, packed: str | None, rows: int, form: Form, *, guessed: bool
         if form.separator == "\t":  # no field of such a file needs quotes: unless all are in pairs, they are text
             with contextlib.suppress(duckdb.Error):
                 texts = _texts(path, packed, rows, form, header, quote="")
-        if texts is None or not any(map(_is_stray, texts.columns)):
+        if texts is None or _all_in_pairs(texts):
             texts = _texts(path, packed, rows, form, header, quote='"')
     of = f"the first {rows:,} rows" if rows else "the whole file"
     columns = [_typed(values, form.decimal) for values in texts.columns]
@@ -233,10 +233,12 @@ def _texts(path: Path, packed: str | None, rows: int, form: Form, header: list[s
         return _first(stream, stream.schema, rows)
 
 
-def _is_stray(texts: pa.ChunkedArray) -> bool:
-    """Return whether a field begins with a quote that is not closed at its end."""
-    quoted = texts.filter(pc.starts_with(texts, '"'))
-    return not pc.all(pc.match_substring_regex(quoted, r'(?s)^"([^"]|"")*"$'), min_count=0).as_py()
+def _all_in_pairs(texts: pa.Table) -> bool:
+    """Return whether there are quotes, and every field that begins with one ends with one, those within it doubled."""
+    has_quotes = [pc.any(pc.match_substring(values, '"')).as_py() for values in texts.columns]
+    quoted = (values.filter(pc.starts_with(values, '"')) for values in texts.columns)
+    in_pairs = (pc.match_substring_regex(values, r'(?s)^"([^"]|"")*"$') for values in quoted)
+    return any(has_quotes) and all(pc.all(each, min_count=0).as_py() for each in in_pairs)
 
 
 def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str | None]:

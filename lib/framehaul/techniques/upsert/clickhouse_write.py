@@ -87,6 +87,8 @@ def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table
 def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Rewrite the partitions that the frame has rows of; each is replaced atomically, one after another."""
     # https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
+    if "_partition_id" in table.column_names:
+        raise ValueError("the column _partition_id hides ClickHouse's own: rename it, or rebuild all of the table")
     with staged(connection, table, frame) as new:
         old, parts = table.clickhouse_name, f"SELECT DISTINCT _partition_id FROM {new.clickhouse_name}"
         elsewhere = f"_partition_id NOT IN ({parts}) AND {with_keys_of(table, new)}"
