@@ -128,11 +128,15 @@ def test_faults_reach_what_they_are_aimed_at(broken: BreakableServers) -> None:
         # A statement that commits by itself; of a transaction the COMMIT, which comes after that answer, was not sent.
         (text, "answer lost, tried again", "then: UniqueViolation"),
         (binary, "answer lost, tried again", "then: no error"),
+        (binary, "cut early, tried again", "then: no error"),
+        (binary, "cut late, tried again", "then: no error"),
         (stream, "value refused", "VIOLATED_CONSTRAINT"),
         (stream, "time-out", "TIMEOUT_EXCEEDED"),
         (stream, "answer lost, tried again", "then: no error"),
+        (stream, "cut late, tried again", "then: no error"),
     ):
         assert words in found[name, fault].detail, found[name, fault]
+    assert found[binary, "cut late, tried again"].rows == "all"
     for cell in found.values():
         assert cell.verdict != "silent", cell
         if cell.direction == "read":

@@ -68,6 +68,8 @@ class Fault:
     """The way in which the relay breaks the connection, which it resets while it is idle between two transfers."""
     after: tuple[float, ...] = (0.0,)
     """The share of the bytes after which the connection breaks, and smaller shares for passes with fewer bytes."""
+    retries: bool = False
+    """True if another client tries the write again."""
 
 
 NO_FAULT = Fault("", "write", "")
@@ -86,10 +88,16 @@ FAULTS = (
           strikes="cut", after=(0.9, 0.7)),
     Fault("server killed", "write", "the server is killed after nine tenths of the bytes, and started again",
           strikes="hold", after=(0.9,)),
+    Fault("cut early, tried again", "write",
+          "the connection ends after a tenth of the bytes, and another client retries",
+          strikes="cut", after=(0.1,), retries=True),
+    Fault("cut late, tried again", "write",
+          "the connection ends after nine tenths of the bytes, and another client retries",
+          strikes="cut", after=(0.9, 0.7), retries=True),
     # Bytes after the strike still reach the server.
     Fault("answer lost, tried again", "write",
           "the server gets all rows, its answer is lost, and another client retries",
-          strikes="swallow", after=(0.99, 0.9, 0.7)),
+          strikes="swallow", after=(0.99, 0.9, 0.7), retries=True),
     Fault("idle, then reset", "write", IDLE_RESET, strikes="reset"),
     Fault("query fails", "read", "the last row raises an error on the server"),
     Fault("connection cut", "read", "the connection ends after half of the bytes", strikes="cut", after=(0.5, 0.3)),
@@ -330,7 +338,7 @@ class Subject:
                 self.held.set()  # the transfer may have ended before
                 self.server_is_back.wait()
             relay.strike(None)
-            if fault.strikes == "swallow":  # another client retries
+            if fault.retries:
                 async with opened(self.technique, self.server) as retrying:
                     _, again = await attempted(self.technique, retrying, *arguments)
                 detail = f"{error or 'no error'}; then: {again or 'no error'}"
@@ -374,7 +382,7 @@ def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
         return "safe" if reported else "unaffected" if rows == "all" else "silent"
     verdicts: dict[str, Verdict] = {"all": "unaffected", "doubled": "doubled"}
     otherwise: Verdict = "silent"
-    if fault.strikes == "swallow":  # the rows after the retry count
+    if fault.retries:  # the rows after it count
         verdicts = {"all": "safe", "doubled": "doubled", "part": "partial"}
     elif reported:
         verdicts, otherwise = {"none": "safe", "all": "stored", "doubled": "doubled"}, "partial"
