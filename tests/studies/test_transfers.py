@@ -8,6 +8,7 @@ from framehaul.bench import store
 from framehaul.reporting.tables import size_text
 from framehaul.servers import Servers
 from framehaul.studies import transfers
+from framehaul.studies.everyday_api import changes
 from framehaul.techniques.registry import named
 
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
@@ -24,6 +25,15 @@ def test_without_a_race_nobody_falls_behind(few: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(transfers, "leaders", lambda *_: [])
     found = transfers.run("postgres", "read", rows=500, rounds=2, warmup=0, seed=1)
     assert sorted(found["technique"]) == sorted(CHOSEN * 2)
+
+
+def test_a_usual_call_moves_few_rows_and_all_of_them(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("pandas_sqlalchemy_read_sql_query", "pandas_adbc_read_sql", "pandas_framehaul_read", CHOSEN[0])
+    monkeypatch.setattr(transfers, "techniques", lambda *_: [named("postgres", "read", name) for name in names])
+    monkeypatch.setattr(transfers, "LEAST_ROWS", 1)
+    monkeypatch.setattr(transfers, "in_time", lambda *_, **__: [])
+    gains = changes(transfers.run("postgres", "read", rows=500, rounds=1, warmup=0, seed=1))
+    assert gains.select("rows", "gain_rounds", "gain_of_framehaul_rounds").rows() == [(10, 3, 3), (500, 1, 1)]
 
 
 def test_another_table_is_another_run(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:

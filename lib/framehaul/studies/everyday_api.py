@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pandas as pd
@@ -31,11 +30,10 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
 from framehaul.studies.registry import EVERYDAY_API
+from framehaul.studies.transfers import ONE_LINE
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES, Database
 
-ONE_LINE = pl.read_csv(Path(__file__).with_name("everyday_api.csv"))
-"""Common calls, each with a changed line, the technique that results, and the line's effect on the data."""
 BATCH_ROWS = 10_000
 PART = 10
 """The first of the two tables is ten times smaller."""
@@ -51,19 +49,24 @@ def changes(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the gains of the changed line and of framehaul for each call of ONE_LINE that has a time.
 
     `gain` and `gain_of_framehaul`, which is that of `framehaul.write` or `.read`, are ratios of rows/s, paired by
-    round, at the most rows that both moved; `rows` is this number for the changed line.
+    round, at the fewest and at the most `rows` that all three moved.
     """
     timed = statistics.summary(passes).drop_nulls("median_rows_per_s")
-    rows = ONE_LINE.join(timed.select(*statistics.NAMES, "frame", call="label"), on=statistics.NAMES).to_dicts()
-    for row in rows:
-        here = passes.filter(database=row["database"], direction=row["direction"], status="ok")
-        own = f"{row['frame']}_framehaul_{row['direction']}"
-        for gain, other in (("gain", row["changed"]), ("gain_of_framehaul", own)):
-            sides = here.filter(technique=other), here.filter(technique=row["technique"])
-            names = gain, f"{gain}_low", f"{gain}_high", f"{gain}_rounds"
-            row.setdefault("rows", max({*sides[0]["rows"]} & {*sides[1]["rows"]}, default=None))
-            row |= dict(zip(names, ratios.ratio_at_same_rows(*sides).values, strict=True))
-    return pl.DataFrame(rows, infer_schema_length=None)
+    calls = ONE_LINE.join(timed.select(*statistics.NAMES, "frame", call="label"), on=statistics.NAMES).to_dicts()
+    gains = []
+    for call in calls:
+        here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
+        own = f"{call['frame']}_framehaul_{call['direction']}"
+        three = [here.filter(technique=name) for name in (call["technique"], call["changed"], own)]
+        sizes = set.intersection(*({*one["rows"]} for one in three)) or {0}
+        for rows in sorted({min(sizes), max(sizes)}):
+            base, *others = (one.filter(rows=rows) for one in three)
+            row = call | {"rows": rows or None}
+            for gain, other in zip(("gain", "gain_of_framehaul"), others, strict=True):
+                names = gain, f"{gain}_low", f"{gain}_high", f"{gain}_rounds"
+                row |= dict(zip(names, ratios.ratio(other, base).values, strict=True))
+            gains.append(row)
+    return pl.DataFrame(gains, infer_schema_length=None)
 
 
 def pandas_chunks(connection: Any, query: str) -> Frames:

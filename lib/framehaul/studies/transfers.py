@@ -19,6 +19,9 @@ from framehaul.studies.registry import TRANSFERS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 
+ONE_LINE = pl.read_csv(Path(__file__).with_name("everyday_api.csv"))
+"""Common calls, each with a changed line, the technique that results, and the line's effect on the data."""
+
 
 def run(
     database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0, profile: int = 0,
@@ -30,7 +33,8 @@ def run(
     ClickHouse counted. `table` is a key of TABLES. Passes are recorded in results/<database>_<direction>.csv.
 
     Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
-    end, with few rows and together with the fastest techniques, so that their ratios are known.
+    end, with few rows and together with the fastest techniques, so that their ratios are known. Without a race the
+    calls of ONE_LINE are measured with few rows and with all.
 
     Raises ValueError for an invalid parameter, ServerError when a server cannot be started or reached, SettingsError
     for an invalid variable and ResultsError when results cannot be written.
@@ -66,23 +70,26 @@ def _measure(
                 options, part = PassOptions(profile=bool(profile)), content.slice(0, stage.rows)
                 measure.run(some, server, moved, part, stage.rounds, log, options)
 
-            left, slow = chosen, list[Technique]()
+            left, again = chosen, list[Technique]()
             everyday = [one for one in chosen if one.origin == "everyday"]
             if everyday and rows >= LEAST_ROWS:
-                first = Stage(
-                    rows // 40, Rounds(2, 0, schedule.seed)
-                )  # the first round includes one-time work such as imports
+                # The first round includes one-time work such as imports.
+                first = Stage(rows // 40, Rounds(2, 0, schedule.seed))
                 measure_stage(everyday, first)
                 fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
-                slow = [one for one in everyday if one not in fast_enough]
+                lines = ONE_LINE.filter(database=chosen[0].database, direction=chosen[0].direction)
+                common = [] if race else [*lines["technique"], *lines["changed"]]
+                slow = [one for one in everyday if one not in fast_enough and one.name not in common]
                 left = [one for one in chosen if one not in slow]
+                again = [one for one in chosen if one in slow or one.name in common]
             *before, last = stages(rows, schedule, race=bool(race))
             for stage in before:
                 measure_stage(left, stage)
                 left = leaders(left, this_run.so_far(), stage)
             measure_stage(left, last)
-            if slow:
-                measure_stage([*slow, *left], Stage(rows // 50, Rounds(MIN_ROUNDS, 0, schedule.seed)))
+            if again:
+                again += [one for one in left if one not in again]
+                measure_stage(again, Stage(rows // 50, Rounds(MIN_ROUNDS, 0, schedule.seed)))
 
         interruptible(work)
 
