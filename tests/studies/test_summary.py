@@ -16,7 +16,9 @@ USUAL = {("postgres", "write"): "pandas_sqlalchemy_to_sql"}
 
 
 def test_what_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
-    chosen = summary.which(summary.load(store.RUN), USUAL)
+    refused = summary.refusals(store.RUN)
+    assert "polars_adbc_fetch" not in {name for *_, name in refused}
+    chosen = summary.which(summary.load(store.RUN), USUAL, refused)
     assert chosen["need"].to_list() == [need.text for need in NEEDS]
     for need, row in zip(NEEDS, chosen.to_dicts(), strict=True):
         assert len({name.partition("_")[0] for name in row["take"]}) == len(row["take"])
@@ -25,7 +27,8 @@ def test_what_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
     left = dict(chosen.select("need", "terms").rows())
     assert left["append to PostgreSQL, all rows or none"].endswith("left after a failure: nothing")
     assert left["append to ClickHouse, safe to retry"].endswith("each of them once")
-    assert left["read from ClickHouse"] == ""
+    native = refused["clickhouse", "read", "polars_http_client_native_decoded"]
+    assert left["read from ClickHouse"] == f"refuses {' and '.join(native)}"
 
 
 def test_the_fastest_exact_technique_is_recommended_with_its_gain_at_the_same_rows(tmp_path: Path) -> None:
@@ -38,16 +41,17 @@ def test_the_fastest_exact_technique_is_recommended_with_its_gain_at_the_same_ro
         result("pandas_ibis_to_pandas", 1, 1.0, **small | {"rows_per_s": 100.0}, frame="pandas"),
         directory=tmp_path,
     )
-    (row,) = summary.which(frame, {("clickhouse", "read"): "pandas_ibis_to_pandas"}).to_dicts()
+    (row,) = summary.which(frame, {("clickhouse", "read"): "pandas_ibis_to_pandas"}, {}).to_dicts()
     assert (row["take"], row["gain"]) == (["polars_urllib_parquet", "pandas_urllib_csv"], pytest.approx(4))
-    assert summary.which(frame, {})["gain"].to_list() == [None]
+    assert summary.which(frame, {}, {})["gain"].to_list() == [None]
 
 
 def test_what_is_not_measured_is_not_recommended(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="no results yet"):
         summary.load(tmp_path)
     failed = passes(result(seconds=None, status="failed", reason="x"), directory=tmp_path)
-    assert summary.which(failed, USUAL).is_empty()
+    assert summary.which(failed, USUAL, {}).is_empty()
+    assert summary.refusals(tmp_path) == {}
 
 
 def test_overlapping_passes_are_tied_and_bulk_loads_compete_with_bulk_loads_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from framehaul.bench import statistics, store
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
-from framehaul.studies.registry import TABLE_SHAPES
+from framehaul.studies.registry import FIDELITY, TABLE_SHAPES
 from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRES_APPEND, Contract
@@ -71,12 +71,25 @@ def with_shapes(passes: pl.DataFrame, directory: Path) -> pl.DataFrame:
     return pl.concat([passes.with_columns(shape=pl.lit("standard")), *shapes], how="diagonal")
 
 
-def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.DataFrame:
+def refusals(directory: Path) -> dict[tuple[str, ...], list[str]]:
+    """Return which of lists and structs each technique refused in every case of the fidelity study, if there is one."""
+    path = directory / FIDELITY.results
+    if not path.exists():
+        return {}
+    kinds = store.read_cells(path).with_columns(kind=pl.col("case").str.extract("^(list|struct)") + "s")
+    cells = kinds.filter(session="default").drop_nulls("kind").group_by(*statistics.NAMES, "kind")
+    refused = cells.agg(refused=(pl.col("outcome") == "error").all()).filter("refused").sort("kind")
+    return {tuple(names): [*kinds] for *names, kinds in refused.group_by(statistics.NAMES).agg("kind").rows()}
+
+
+def which(
+    passes: pl.DataFrame, usual: Mapping[tuple[str, str], str], refused: Mapping[tuple[str, ...], list[str]]
+) -> pl.DataFrame:
     """Return the fastest technique that gives back exact values and dtypes for each need, and its terms.
 
     `take` has the fastest technique of each kind of frame, the fastest first. `gain` (with `gain_low`, `gain_high` and
     `gain_rounds`) is its rows/s over the rows/s of the `usual` technique of the database and direction, at the most
-    rows that both moved. A need without a technique in these passes has no row.
+    rows that both moved. `terms` name the `refused` types of the first. A need without a technique has no row.
     """
     exact = statistics.summary(passes).filter(
         ~pl.col("origin").is_in(["baseline", "framehaul"]), pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
@@ -95,5 +108,7 @@ def which(passes: pl.DataFrame, usual: Mapping[tuple[str, str], str]) -> pl.Data
         best, other = fitting[0][:3], passes_of.get((*path, usual.get(path, "")))
         gain = Ratio() if other is None else ratio_at_same_rows(passes_of[best], other)
         names, terms = sorted(take.values(), key=best[2].__ne__), terms_of[best]
-        chosen.append((need.text, names, *gain.values, TERMS.format(terms) if terms else ""))
+        said = [TERMS.format(terms)] if terms else []
+        said += [f"refuses {' and '.join(refused[best])}"] if best in refused else []
+        chosen.append((need.text, names, *gain.values, "; ".join(said)))
     return pl.DataFrame(chosen, schema=CHOSEN, orient="row")
