@@ -103,7 +103,7 @@ UPSERT_STUDY = _study("19_upsert", *INTO, TRIED.at("all"), ROUNDS.at(1, referenc
 
 OWN_DATA = _study(
     "20_own_data",
-    Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
+    Parameter("data", "", "a file: Parquet, CSV or Arrow IPC"),
     Parameter("rows", 0, "how many of its first rows to use; 0: all"),
     Parameter("key", "", "columns of the primary key"),
     Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),

@@ -1,4 +1,4 @@
-"""Read a Parquet, CSV, JSON lines or Arrow IPC file, or its first rows, as an Arrow table."""
+"""Read a Parquet, CSV or Arrow IPC file, or its first rows, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ import pyarrow.parquet as pq
 from framehaul.api.types import POLARS_DIGITS
 from framehaul.data.frames import validated
 from framehaul.errors import FrameError, SettingsError
-from framehaul.studies.own_data.json_lines import table_of_lines
 
 KINDS = (
-    "Parquet, CSV (.csv or .tsv) or JSON lines (.jsonl or .ndjson), both also .gz or .zst, or Arrow IPC (.arrow, .ipc, "
-    ".feather)"
+    "Parquet, CSV (.csv or .tsv, also .gz or .zst), or Arrow IPC (.arrow, .ipc, .feather). Read it into a dataframe, "
+    "and write that as Parquet"
 )
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
-TEXT_SUFFIXES, PACKED_SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": ","}, {".gz": "gzip", ".zst": "zstd"}
+TEXT_SUFFIXES, PACKED_SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": ","}, (".gz", ".zst")
+FORMS = {"separator": "tab|.", "decimal": "[.,]", "encoding": ".+", "skip": "[0-9]+"}
+"""Patterns of what may be given of the form of a CSV."""
 UTF_16, SEPARATORS = (b"\xff\xfe", b"\xfe\xff"), ",;\t|"
 ENCODINGS = "Name its encoding: CSV='encoding=latin-1', for example, or cp1252"
 OTHER_FORM = "A line above the header: CSV='skip=1'; another separator: CSV='separator=;'; else correct that line"
-JSON_SUFFIXES = {".jsonl", ".ndjson"}
 OTHER_TYPES = [pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 """The types of a CSV column: the first one that holds all of its fields, else text."""
 MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan"])
@@ -72,15 +72,15 @@ class Form:
     def of(cls, text: str) -> Form:
         """Return the form in `separator=; decimal=, encoding=latin-1 skip=1`; raises SettingsError for another."""
         given = dict(part.partition("=")[::2] for part in text.split())
-        separator, skip = given.get("separator", ""), given.get("skip", "0")
-        form = cls("\t" if separator == "tab" else separator, given.get("decimal", "."), given.get("encoding", "utf-8"))
-        known = given.keys() <= vars(form).keys() and form.decimal in (".", ",") and separator != form.decimal
-        if not known or not skip.isdecimal() or len(form.separator) > 1 or "separator" in text.split():
+        known = all(re.fullmatch(FORMS.get(name, "(?!)"), value) for name, value in given.items())
+        separator, decimal = given.get("separator", ""), given.get("decimal", ".")
+        if not known or separator == decimal:
             raise SettingsError(
                 f"CSV={text!r}: give any of separator=; (one character, or tab), decimal=, (or a point), "
                 "encoding=latin-1, skip=1 (lines above the header), with blanks between them"
             )
-        return replace(form, skip=int(skip))
+        separator = "\t" if separator == "tab" else separator
+        return cls(separator, decimal, given.get("encoding", "utf-8"), int(given.get("skip", 0)))
 
 
 def read(path: Path, rows: int = 0, form: Form | None = None) -> tuple[pa.Table, list[str]]:
@@ -118,9 +118,8 @@ def _read(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
 
 
 def _content(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
-    *_, before, last = ("", "", *map(str.lower, path.suffixes))
-    packed = PACKED_SUFFIXES.get(last)
-    suffix = before if packed else last
+    packed = path.suffix in PACKED_SUFFIXES
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
     with path.open("rb") as plain_file:
         start = plain_file.read(8)
     if not rows:
@@ -144,9 +143,7 @@ def _content(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
     if suffix in TEXT_SUFFIXES:
         encoding = "utf-16" if start.startswith(UTF_16) else form.encoding
         written = replace(form, separator=form.separator or TEXT_SUFFIXES[suffix], encoding=encoding)
-        return _csv(path, packed, rows, written, guessed=not form.separator)
-    if suffix in JSON_SUFFIXES:
-        return _json_lines(path, packed, rows)
+        return _csv(path, rows, written, guessed=not form.separator)
     raise FrameError(f"is none of the files that are read here: {KINDS}")
 
 
@@ -163,19 +160,19 @@ def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> p
     return pa.Table.from_batches(found, schema)
 
 
-def _csv(path: Path, packed: str | None, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table, list[str]]:
+def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table, list[str]]:
     """Read texts by DuckDB, which refuses fields that break the rules of quoting, and infer their types."""
     with contextlib.ExitStack() as stack:
         if form.encoding != "utf-8":
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            path, packed = _in_utf8(path, packed, form.encoding, directory / path.name), None
-        header = _header(path, packed, form, guessed=guessed)
+            directory = stack.enter_context(tempfile.TemporaryDirectory())
+            path = _in_utf8(path, form.encoding, Path(directory) / "in_utf8.csv")
+        header = _header(path, form, guessed=guessed)
         texts = None
         if form.separator == "\t":  # no field of such a file needs quotes: unless all are in pairs, they are text
             with contextlib.suppress(duckdb.Error):
-                texts = _texts(path, packed, rows, form, header, quote="")
+                texts = _texts(path, rows, form, header, quote="")
         if texts is None or _all_in_pairs(texts):
-            texts = _texts(path, packed, rows, form, header, quote='"')
+            texts = _texts(path, rows, form, header, quote='"')
     of = f"the first {rows:,} rows" if rows else "the whole file"
     columns = [_typed(values, form.decimal) for values in texts.columns]
     decided = [(name, first) for name, (_, first) in zip(header, columns, strict=True) if first is not None]
@@ -186,10 +183,10 @@ def _csv(path: Path, packed: str | None, rows: int, form: Form, *, guessed: bool
     ]
 
 
-def _in_utf8(path: Path, packed: str | None, encoding: str, copy: Path) -> Path:
+def _in_utf8(path: Path, encoding: str, copy: Path) -> Path:
     """Write a text in UTF-8, which DuckDB reads best, and return where it is."""
     with (
-        pa.input_stream(str(path), compression=packed) as stream,
+        pa.input_stream(str(path)) as stream,
         io.TextIOWrapper(stream, encoding, newline="") as text,
         copy.open("w", encoding="utf-8", newline="") as file,
     ):
@@ -197,9 +194,9 @@ def _in_utf8(path: Path, packed: str | None, encoding: str, copy: Path) -> Path:
     return copy
 
 
-def _header(path: Path, packed: str | None, form: Form, *, guessed: bool) -> list[str]:
+def _header(path: Path, form: Form, *, guessed: bool) -> list[str]:
     """Return the names in the header; raises FrameError where it has another separator, or too many names."""
-    with pa.input_stream(str(path), compression=packed) as stream:
+    with pa.input_stream(str(path)) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
         for _ in range(form.skip):
             next(lines, "")
@@ -219,10 +216,10 @@ def _header(path: Path, packed: str | None, form: Form, *, guessed: bool) -> lis
     return header
 
 
-def _texts(path: Path, packed: str | None, rows: int, form: Form, header: list[str], *, quote: str) -> pa.Table:
+def _texts(path: Path, rows: int, form: Form, header: list[str], *, quote: str) -> pa.Table:
     """Return the fields as texts, of which one with nothing in it is NULL, and `""` is not."""
     options = {
-        "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip, "compression": packed or "none",
+        "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip,
         "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": True,
         "auto_detect": False, "strict_mode": True, "allow_quoted_nulls": False, "max_line_size": READ_BYTES,
     }  # fmt: skip
@@ -292,34 +289,6 @@ def _number_types(numbers: pa.ChunkedArray, *, has_exponents: bool) -> Iterator[
 def _is_as_written(number: str) -> bool:
     """Return whether a float has the digits of this fraction or power, apart from zeros at the end."""
     return ("." in number or "e" in number) and Decimal(repr(float(number))) == Decimal(number)
-
-
-def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, list[str]]:
-    with pa.input_stream(str(path), compression=packed) as stream:
-        content = table_of_lines(_lines(io.BufferedReader(stream), rows))
-    nested = [field.name for field in content.schema if isinstance(field.type, pa.JsonType)]
-    return content, [
-        f"JSON lines have no types but JSON's: a column's follows from {'the first rows' if rows else 'all rows'}. A "
-        "field that is missing is NULL, a number with a fraction a float, and what looks like a date is text.",
-        *[
-            f"`{name}` holds objects, or lists that are NULL, mixed, or of numbers past 63 bits: carried as JSON"
-            for name in nested
-        ],
-    ]
-
-
-def _lines(stream: io.BufferedReader, rows: int) -> Iterator[bytes]:
-    """Yield lines until `rows` of them are not blank; raises FrameError when memory is too small."""
-    size = checked = count = 0
-    for line in stream:
-        size += len(line)
-        if size > checked:
-            _check_memory(size)
-            checked = size + READ_BYTES
-        yield line
-        count += bool(line.strip())
-        if rows and count == rows:
-            return
 
 
 def _check_memory(size: int) -> None:
