@@ -42,8 +42,8 @@ WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("frameha
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
 """A condition that is true for every row but the last, where it raises an error."""
 TIMEOUT_SECONDS = 2
-SLOW_SECONDS = 2.5
-"""The time that a slow table takes for all rows: above the time-out, below ClickHouse's limit for a block."""
+SLOW = {"postgres": "id <> {rows} / 2 OR pg_sleep(600) IS NULL", "clickhouse": "sleepEachRow(2.5 / {rows}) = 0"}
+"""A condition that takes longer than the time-out for all rows, and in ClickHouse less than the limit for a block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A condition that is true for the rows of `frame_of`."""
 TRIALS_AT_ONCE = 8
@@ -61,9 +61,8 @@ class Fault:
     name: str
     direction: Direction
     how: str
-    postgres: str = ""
-    clickhouse: str = ""
-    """A statement that prepares the target `{table}`, with the `{last}` or `{middle}` id."""
+    constraint: str = ""
+    """A condition that the table imposes on rows, with the `{last}` id, or `{slow}` for one that takes long."""
     strikes: Break | Literal["reset"] | None = None
     """The way in which the relay breaks the connection, which it resets while it is idle between two transfers."""
     after: tuple[float, ...] = (0.0,)
@@ -78,12 +77,10 @@ FAULTS = (
     Fault("source fails", "write",
           "a value two thirds down cannot be converted to text, or a record batch there raises an error"),
     Fault("value refused", "write", "the last row violates a constraint of the table",
-          postgres="ALTER TABLE {table} ADD CONSTRAINT refused CHECK (id <> {last})",
-          clickhouse="ALTER TABLE {table} ADD CONSTRAINT refused CHECK id != {last}"),
+          constraint="id <> {last}"),
     Fault("duplicate key", "write", "the last row has the key of the first"),
     Fault("time-out", "write", "the table is slow, and the server ends statements that run too long",
-          postgres="ALTER TABLE {table} ADD CONSTRAINT slow CHECK (id <> {middle} OR pg_sleep(600) IS NULL)",
-          clickhouse="ALTER TABLE {table} ADD CONSTRAINT slow CHECK sleepEachRow({seconds:.9f}) = 0"),
+          constraint="{slow}"),
     Fault("connection cut", "write", "the connection ends after nine tenths of the bytes",
           strikes="cut", after=(0.9, 0.7)),
     Fault("server killed", "write", "the server is killed after nine tenths of the bytes, and started again",
@@ -356,10 +353,12 @@ class Subject:
         if not self.writes:
             return [FAILING if fault.name == "query fails" else WHOLE]
         tables_of(self.server).create(self.table)
-        if change := getattr(fault, self.technique.database):
-            places = {"last": self.rows - 1, "middle": self.rows // 2, "seconds": SLOW_SECONDS / self.rows}
+        if fault.constraint:
+            slow = SLOW[self.technique.database].format(rows=self.rows)
+            condition = fault.constraint.format(last=self.rows - 1, slow=slow)
             # ClickHouse supports PostgreSQL's quotes too.
-            self.broken.run(self.technique.database, change.format(table=self.table.postgres_name, **places))
+            statement = f"ALTER TABLE {self.table.postgres_name} ADD CONSTRAINT broken CHECK ({condition})"
+            self.broken.run(self.technique.database, statement)
         kind = self.technique.frame
         # Record batches are sent in groups of the size of a ClickHouse block.
         return [self.table, sent(self.rows, kind, fault.name), *([BLOCK_ROWS] if kind == "batches" else [])]

@@ -9,7 +9,7 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from framehaul.api.types import POLARS_DIGITS
 from framehaul.data.frames import validated
 from framehaul.errors import FrameError, SettingsError
 
@@ -241,8 +240,7 @@ def _all_in_pairs(texts: pa.Table) -> bool:
 def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str | None]:
     """Return a CSV column in a type whose values are written as its fields are, else as text.
 
-    A fraction may have more zeros at its end; a number that a float would change is a decimal. The second result is the
-    first field that kept a column of numbers text.
+    A fraction may have more zeros at its end. The second result is the first field that kept a column of numbers text.
     """
     if decimal == ",":
         swapped = texts  # 1.234,5 becomes 1,234.5, which is no number
@@ -256,34 +254,23 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
         return texts, None
     plain = pc.match_substring_regex(written, NUMBER)
     others = written.filter(pc.invert(plain))
-    kinds: Iterable[pa.DataType] = ()
-    exponents = pc.all(pc.match_substring_regex(others, EXPONENT), min_count=0).as_py()
-    if exponents and all(map(_is_as_written, others.to_pylist())):
-        kinds = _number_types(written, has_exponents=len(others) > 0)
-    elif not pc.any(plain, min_count=0).as_py():
+    kinds, otherwise = list[pa.DataType](), others[:1].to_pylist()
+    if pc.all(pc.match_substring_regex(others, EXPONENT), min_count=0).as_py():
+        with contextlib.suppress(pa.ArrowInvalid):
+            return present.cast(pa.int64()), None
+        digits = pc.utf8_length(pc.replace_substring_regex(written, "[^0-9]", ""))
+        long = written.filter(pc.and_(plain, pc.greater(digits, FLOAT_DIGITS)))
+        otherwise = [one for one in others.to_pylist() + long.to_pylist() if not _is_as_written(one)]
+        kinds = [] if otherwise else [pa.float64()]
+    elif not pc.any(plain).as_py():
         kinds = OTHER_TYPES
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
             return present.cast(kind), None
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
-        return texts, next(iter(others.to_pylist()), None)
+        return texts, next(iter(otherwise), None)
     return texts, None
-
-
-def _number_types(numbers: pa.ChunkedArray, *, has_exponents: bool) -> Iterator[pa.DataType]:
-    """Yield the types that may hold all these numbers as they are written, the usual ones first."""
-    yield pa.int64()
-    digits = pc.utf8_length(pc.replace_substring_regex(numbers, "[^0-9]", ""))
-    if all(map(_is_as_written, numbers.filter(pc.greater(digits, FLOAT_DIGITS)).to_pylist())):
-        yield pa.float64()
-    elif not has_exponents:
-        before, after = r"-|[.].*", "^[^.]*[.]?"  # what is taken out to leave the digits before and after the point
-        whole, scale = (
-            pc.max(pc.utf8_length(pc.replace_substring_regex(numbers, part, ""))).as_py() for part in (before, after)
-        )
-        if whole + scale <= POLARS_DIGITS:
-            yield pa.decimal128(whole + scale, scale)
 
 
 def _is_as_written(number: str) -> bool:
