@@ -129,11 +129,8 @@ def limited(server_id: int | None, disk: Path | None, iops: int | None) -> Itera
         return
     if disk is None:
         raise UnavailableError("a limit on IOPS takes data on a disk; put FRAMEHAUL_STATE_DIR on one")
-    number, controllers, version_1 = (
-        (disk / "dev").read_text().strip(),
-        CGROUPS / "cgroup.controllers",
-        CGROUPS / "blkio",
-    )
+    number, version_1 = (disk / "dev").read_text().strip(), CGROUPS / "blkio"
+    controllers = CGROUPS / "cgroup.controllers"
     # The directory of groups, and the files that limit a group.
     parent, rules = CGROUPS, {"../cgroup.subtree_control": "+io", "io.max": f"{number} riops={iops} wiops={iops}"}
     if (version_1 / "blkio.throttle.read_iops_device").exists():
