@@ -28,7 +28,7 @@ from framehaul.servers import ClickHouseServer, Server, Servers, running
 from framehaul.servers.tables import tables_of
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies import registry
-from framehaul.studies.drivers.catalog import go_program, node_program
+from framehaul.studies.drivers.catalog import driver_program
 from framehaul.techniques import Technique, techniques
 
 REFERENCE = store.MACHINES / "xeon-2-cores" / "2026-11-26"
@@ -184,9 +184,9 @@ def few_objects_to_walk() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def built_drivers(settings: Settings) -> None:
     """The drivers of Go and Node where their toolchains are there, though no run waits for them to be built."""
-    for program in (go_program, node_program):
+    for language in ("Go", "Node"):
         with suppress(UnavailableError):
-            program(settings, make=True)
+            driver_program(language, settings, make=True)
 
 
 GIVEN: dict[str, dict[str, str | None]] = {

@@ -210,28 +210,28 @@ def test_a_missing_toolchain_is_named_and_what_is_not_built_is_left_to_make_tool
 ) -> None:
     log, state = tmp_path / "log", Settings(state_dir=tmp_path / "state")
     monkeypatch.setenv("PATH", str(tmp_path))
-    programs = ((catalog.go_program, "https://go.dev/dl/"), (catalog.node_program, "https://nodejs.org"))
-    for make, remedy in programs:
+    built = catalog.driver_program
+    for language, remedy in (("Go", "https://go.dev/dl/"), ("Node", "https://nodejs.org")):
         with pytest.raises(UnavailableError, match=rf"drivers are not built\. make tools builds them.*{remedy}"):
-            make(state)
+            built(language, state)
         with pytest.raises(UnavailableError, match=f"there is no .* on PATH.*{remedy}"):
-            make(state, make=True)
+            built(language, state, make=True)
     assert catalog.versions() == {}
     for name in ("go", "npm"):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $1 >> {log}\ntest ! -e {tmp_path}/broken\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    for make, _ in programs:
+    for language in ("Go", "Node"):
         (tmp_path / "broken").touch()
         with pytest.raises(UnavailableError, match=r"drivers were not built: (go build|npm ci) said: see above"):
-            make(state, make=True)
+            built(language, state, make=True)
         (tmp_path / "broken").unlink()
         for _ in range(2):
-            assert make(state, make=True) == make(state)
+            assert built(language, state, make=True) == built(language, state)
     assert log.read_text().splitlines() == ["go build"] * 2 + ["npm ci"] * 2
     (state.tools_dir / "go" / ".framehaul").write_text("other sources")
     with pytest.raises(UnavailableError, match="make tools"):
-        catalog.go_program(state)
+        built("Go", state)
 
 
 def test_the_adbc_driver_of_clickhouse_is_found_by_driver_managers_and_replaces_none(

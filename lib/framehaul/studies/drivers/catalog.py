@@ -21,6 +21,12 @@ NOT_OFFERED = 3
 BUILT_HERE = "# Made by framehaul: make tools"
 TOOLS = {"go": "Go (https://go.dev/dl/)", "npm": "Node.js (https://nodejs.org)", "cargo": "Rust (https://rustup.rs)"}
 """The programs that build, and where their packages are."""
+PROGRAMS = {
+    "Go": ("drivers", ["go", "build", "-o", "drivers", "."]),
+    # npm 11 hangs where it cannot create its cache, by default in the home directory.
+    "Node": ("main.js", ["npm", "ci", "--no-progress", "--cache=.npm"]),
+}
+"""The program of each language's drivers, and the command that builds it."""
 
 type Command = Callable[[Settings], list[str]]
 
@@ -44,19 +50,12 @@ def output_of(command: list[str], seconds: float, **options: Any) -> str:
     return done.stdout
 
 
-def go_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return the program of Go's drivers; raises UnavailableError if it is not built, unless `make` builds it."""
-    return _built("Go", settings, ["go", "build", "-o", "drivers", "."], make=make) / "drivers"
+def driver_program(language: str, settings: Settings, *, make: bool = False) -> Path:
+    """Return the program of a language's drivers; raises UnavailableError if it is not built, unless `make` builds it.
 
-
-def node_program(settings: Settings, *, make: bool = False) -> Path:
-    """Return the program of Node's drivers, which is a copy next to its packages, like `go_program`."""
-    # npm 11 hangs where it cannot create its cache, by default in the home directory.
-    return _built("Node", settings, ["npm", "ci", "--no-progress", "--cache=.npm"], make=make) / "main.js"
-
-
-def _built(language: str, settings: Settings, command: list[str], *, make: bool) -> Path:
-    """Return a copy of a language's drivers in which a command was run for these sources."""
+    It is in a copy of the sources, next to the packages that the build fetches.
+    """
+    program, command = PROGRAMS[language]
     sources, target = SOURCES / language.lower(), settings.tools_dir / language.lower()
     texts = b"".join(path.read_bytes() for path in sorted(sources.glob("*.*")))
     mark, wanted = target / ".framehaul", hashlib.sha256(texts).hexdigest()
@@ -68,7 +67,7 @@ def _built(language: str, settings: Settings, command: list[str], *, make: bool)
         shutil.copytree(sources, target)
         build(command, target, f"{language}'s drivers were not built")
         mark.write_text(wanted)
-    return target
+    return target / program
 
 
 def adbc_clickhouse(settings: Settings) -> Path:

@@ -53,8 +53,8 @@ def _python(database: str, name: str, driver: Driver) -> Contender:
 
 def _other(language: str, name: str, label: str, origin: str = "published") -> Contender:
     def command(settings: Settings) -> list[str]:
-        start = [catalog.go_program(settings)] if language == "Go" else ["node", catalog.node_program(settings)]
-        return [*map(str, start), name]
+        program = str(catalog.driver_program(language, settings))
+        return ["node", program, name] if language == "Node" else [program, name]
 
     return Contender(f"{language.lower()}_{name}", label, language, origin, command)
 
