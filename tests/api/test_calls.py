@@ -469,7 +469,7 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
             framehaul.write(frame, clickhouse, "buffer", mode="replace")
         with pytest.raises(TableError, match="the frame lacks v, by which"):
             framehaul.write(frame, clickhouse, "latest", mode="upsert")
-        for technique in ("arrow_exchange", "arrow_deduplicated", "arrow_two_connections", "pigeon"):
+        for technique in ("arrow_exchange", "arrow_deduplicated", "arrow_two_connections", "arrow_discarded"):
             with pytest.raises(TableError, match=r"with mode='append' choose from .*arrow_stream"):
                 framehaul.write(frame, clickhouse, "`a.b`", technique=f"polars_http_client_{technique}")
     finally:

@@ -272,7 +272,7 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(from_pandas(frame, relation), relation, valid=True)
     with room as table:
-        technique_function(choice.technique)(client, table, frame)
+        technique_function(choice)(client, table, frame)
 
 
 _rows_left: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}

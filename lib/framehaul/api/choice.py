@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from framehaul.data.schema import ARRAYS, NO_NATIVE, Column, ColumnType, Table
+from framehaul.data.schema import NO_NATIVE, Table
 from framehaul.errors import TableError
 from framehaul.techniques import contract, techniques
 from framehaul.techniques.contract import APPEND, Contract
-from framehaul.techniques.registry import Database, upserts
+from framehaul.techniques.registry import REGISTERED, Database, upserts
 
 if TYPE_CHECKING:
     import pandas as pd
 
 type Mode = Literal["append", "replace", "upsert"]
 MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
-MODULES = (
-    ("framehaul.techniques.beyond.postgres_write", "framehaul.techniques.upsert.postgres_write"),
-    ("framehaul.techniques.beyond.clickhouse_write", "framehaul.techniques.upsert.clickhouse_write"),
-)
-"""Where the techniques for PostgreSQL and for ClickHouse are."""
 FEW_ROWS, FEW_ROWS_WITHOUT_LOOPS = 10_000, 2_000_000
 """Below it sorting by the key, or compiled loops that have or have not been started, gain less than they cost."""
 
@@ -50,32 +45,27 @@ class Choice:
         return "\n".join([*lines, self.ddl] if self.ddl else lines)
 
 
-def technique_function(name: str) -> Callable[..., None]:
-    """Return the function of a technique, whose module alone is imported: others load drivers that it does not need.
-
-    Raises TableError for a name that `framehaul.write` does not take.
-    """
-    for module in MODULES[name.partition("_")[2].startswith("http_client")]:
-        if function := getattr(import_module(module), name, None):
-            return function  # type: ignore[no-any-return]
-    raise TableError(f"technique={name!r}: name one over psycopg (pgpq) or http.client, as explain() does")
+def technique_function(choice: Choice) -> Callable[..., None]:
+    """Return the function of a choice; its module alone is imported, because others load drivers not needed here."""
+    place = "upsert" if choice.terms.kind == "upsert" else "beyond"
+    database: Database = "clickhouse" if "_http_client_" in choice.technique else "postgres"
+    import_module(f"framehaul.techniques.{place}.{database}_write")
+    return REGISTERED[database, "write", choice.technique].function
 
 
-SUITS: dict[Mode, Callable[[Contract], bool]] = {
-    "append": lambda terms: (
-        terms.kind in ("append", "bulk_load") and terms not in (contract.IDEMPOTENT, contract.REPLACED)
-    ),
-    "replace": lambda terms: terms.kind == "append" and terms != contract.IDEMPOTENT,
-    "upsert": lambda terms: terms in (contract.UPSERT, contract.UPSERT_SNAPSHOT, contract.UPSERT_BLOCKS),
+TERMS: dict[Mode, tuple[Contract, ...]] = {
+    "append": (*APPEND.values(), contract.LOCKED),
+    "replace": (*APPEND.values(),),
+    "upsert": (contract.UPSERT, contract.UPSERT_SNAPSHOT, contract.UPSERT_BLOCKS),
 }
-"""The terms that a technique has to have for a mode. None of them alters a user's table."""
+"""The terms of techniques for a mode. None of them alters a user's table."""
 
 
 def named_techniques(database: Database, mode: Mode) -> list[str]:
     """Return the names of the techniques that `framehaul.write` takes by name in this mode."""
     client = {"postgres": "psycopg", "clickhouse": "http_client"}[database]
-    known = [one for one in (*techniques(database, "write"), *upserts(database)) if one.client == client]
-    return [one.name for one in known if one.contract and SUITS[mode](one.contract) and one.origin != "framehaul"]
+    exact = [one for one in (*techniques(database, "write"), *upserts(database)) if one.origin in ("beyond", "upsert")]
+    return [one.name for one in exact if one.client == client and one.contract in TERMS[mode]]
 
 
 def choose(
@@ -103,19 +93,19 @@ def choose(
 
 def _for_postgres(frame: str, table: Table, rows: int, mode: Mode) -> Choice:
     """Choose one in one transaction and without a lock that readers meet."""
-    terms = contract.REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
-    lacks_arrays = any(map(_is_array_that_pgpq_lacks, table.columns))
+    from framehaul.techniques.beyond.postgres_write import refused_array
+
+    lacks_array = refused_array(table, zones=True) is not None
     if mode == "upsert":
         if not table.key:
             raise TableError(f"table {table.reference} has no primary key within the frame: an upsert needs one")
-        name, how = (
-            "polars_pgpq_temporary_on_conflict",
-            "binary COPY into a temporary table, then INSERT ... ON CONFLICT",
-        )
-        if lacks_arrays:
-            name, how = "polars_psycopg_pipeline_on_conflict", "INSERT ... ON CONFLICT: pgpq has no such arrays"
-        return Choice(name, how, contract.UPSERT)
-    if lacks_arrays:
+        if lacks_array:
+            how = "INSERT ... ON CONFLICT: pgpq has no such arrays"
+            return Choice("polars_psycopg_pipeline_on_conflict", how, contract.UPSERT)
+        how = "binary COPY into a temporary table, then INSERT ... ON CONFLICT"
+        return Choice("polars_pgpq_temporary_on_conflict", how, contract.UPSERT)
+    terms = contract.REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
+    if lacks_array:
         return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)
     if table.key and rows >= FEW_ROWS:
         why = "rows in the order of the primary key append to its index instead of hitting random pages of it"
@@ -126,11 +116,6 @@ def _for_postgres(frame: str, table: Table, rows: int, mode: Mode) -> Choice:
         return Choice(f"{frame}_pgpq_presorted", why, terms, not_taken)
     why = "too few rows for sorting to pay" if table.key else "there is no key to sort by"
     return Choice(f"{frame}_pgpq_copy_binary", f"binary COPY as the rows are: {why}", terms)
-
-
-def _is_array_that_pgpq_lacks(column: Column) -> bool:
-    element = column.element if column.type in ARRAYS else None
-    return element is not None and (element.type is ColumnType.UUID or bool(getattr(element.types.arrow, "tz", None)))
 
 
 def _for_clickhouse(frame: str, table: Table, engine: str, mode: Mode, is_few: bool) -> Choice:

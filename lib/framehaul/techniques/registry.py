@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import update_wrapper
+from itertools import product
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -24,9 +25,9 @@ Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "batches", "none"]
 """`batches` are record batches; `none` is for baselines, which have no dataframe."""
-Origin = Literal["published", "beyond", "framehaul", "everyday", "baseline", "streamed", "upsert"]
-"""Published; faster or safer than published; framehaul's functions; the first call in a library's documentation; the
-server alone, of the family `server`; in bounded memory; replacing rows of the same key."""
+Origin = Literal["published", "beyond", "baseline", "framehaul", "everyday", "streamed", "upsert"]
+"""In the order of pages: published; faster or safer than published; the server alone, of the family `server`;
+framehaul's functions; the first call in a library's documentation; in bounded memory; replacing rows by key."""
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 type Key = tuple[Database, Direction, str]
 
@@ -94,13 +95,14 @@ class Technique:
         return self.label.endswith("read with FINAL")
 
 
-_TECHNIQUES: dict[Key, Technique] = {}
+REGISTERED: dict[Key, Technique] = {}
+"""The techniques of all modules that have been imported."""
 
 
 def _add(one: Technique) -> None:
-    if one.key in _TECHNIQUES:
+    if one.key in REGISTERED:
         raise ValueError(f"there are two techniques {one.name} in {one.function.__module__}")
-    _TECHNIQUES[one.key] = one
+    REGISTERED[one.key] = one
 
 
 def frame_and_driver(name: str) -> tuple[Frame, str]:
@@ -156,41 +158,42 @@ def also[F: Callable[..., Any]](name: str, label: str, *defaults: object, **chan
     """Register a technique's function under another name too, with other defaults and other fields of its record."""
 
     def register(function: F) -> F:
-        one = next(one for one in _TECHNIQUES.values() if one.function is function)
-        code: Any = function
-        twin: Any = FunctionType(code.__code__, code.__globals__, name, defaults or code.__defaults__)
-        update_wrapper(twin, function, ("__module__", "__doc__", "__annotations__"))
-        twin.__qualname__ = name
-        code.__globals__[name] = twin
+        one = next(one for one in REGISTERED.values() if one.function is function)
         frame, driver = frame_and_driver(name)
         client = one.client if driver == one.driver else CLIENTS_OF.get(driver, driver)
-        fields = {"function": twin, "frame": frame, "driver": driver, "client": client, "label": label, **changes}
-        _add(replace(one, **fields))
+        fields = {"frame": frame, "driver": driver, "client": client, "label": label, **changes}
+        _add(replace(one, function=_renamed(function, name, defaults), **fields))
         return function
 
     return register
 
 
+def _renamed(function: Any, name: str, defaults: tuple[object, ...]) -> FunctionType:
+    """Return a copy of a function with another name, and with other defaults if any are given."""
+    copy = FunctionType(function.__code__, function.__globals__, name, defaults or function.__defaults__)
+    update_wrapper(copy, function, ("__module__", "__doc__", "__annotations__"))
+    copy.__qualname__ = name
+    return copy
+
+
 def named(database: Database, direction: Direction, name: str) -> Technique:
     """Return the technique or upsert of this name; raises KeyError for an unknown name."""
     techniques(), upserts(database)  # both import the modules that register
-    return _TECHNIQUES[database, direction, name]
+    return REGISTERED[database, direction, name]
 
 
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """Return the techniques of a database and a direction, each by default any, in the order of their source files."""
-    names = "postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"
-    places = "techniques.published", "techniques.beyond", "api.framehaul", "techniques.everyday"
-    modules = [f"framehaul.{place}.{name}" for name in names for place in places]
-    for module in modules:
-        importlib.import_module(module)
-    chosen = [one for one in _TECHNIQUES.values() if one.function.__module__ in modules]
-    chosen = [one for one in chosen if database in (None, one.database) and direction in (None, one.direction)]
-    chosen.sort(key=lambda one: modules.index(one.function.__module__) % len(places))
-    return sorted(chosen, key=lambda one: names.index(f"{one.database}_{one.direction}"))
+    paths, origins = [*product(DATABASES, ("write", "read"))], get_args(Origin)
+    for path in paths:
+        for place in ("techniques.published", "techniques.beyond", "api.framehaul", "techniques.everyday"):
+            importlib.import_module(f"framehaul.{place}.{'_'.join(path)}")
+    chosen = [one for one in REGISTERED.values() if database in (None, one.database) and one.origin != "upsert"]
+    chosen = [one for one in chosen if direction in (None, one.direction)]
+    return sorted(chosen, key=lambda one: (paths.index((one.database, one.direction)), origins.index(one.origin)))
 
 
 def upserts(database: Database) -> list[Technique]:
     """Return the upserts of a database, in the order of their source file."""
     importlib.import_module(f"framehaul.techniques.upsert.{database}_write")
-    return [one for one in _TECHNIQUES.values() if one.origin == "upsert" and one.database == database]
+    return [one for one in REGISTERED.values() if one.origin == "upsert" and one.database == database]

@@ -28,7 +28,7 @@ from psycopg.types.json import Jsonb
 from framehaul.codecs.copy_binary import STRETCH_ROWS, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
-from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, ColumnType, Table, quote_postgres, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, quote_postgres, refuse
 from framehaul.techniques.clients import UTF8, attached_name
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
@@ -47,14 +47,21 @@ type PsycopgPair = tuple[Connection[Any], Connection[Any]]
 COPY_ROWS = 4096
 
 
-def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
-    """Raise ValueError for lists of UUIDs, and of moments with a zone if that is asked."""
-    # A binary array names the type of its elements, and the driver does not have these types.
+def refused_array(table: Table, *, zones: bool) -> Column | None:
+    """Return the first list of UUIDs, or of moments with a zone if that is asked, whose binary form drivers lack."""
+    # A binary array names the type of its elements.
     for column in table.columns:
         has_zone = zones and getattr(column.innermost.types.arrow, "tz", None)
         if column.type in ARRAYS and (column.element.type is ColumnType.UUID or has_zone):
-            kind = column.types.postgres
-            raise ValueError(f"column {column.name} is {kind}, which {driver} does not write: use psycopg or asyncpg")
+            return column
+    return None
+
+
+def refuse_arrays(table: Table, driver: str, *, zones: bool = False) -> None:
+    """Raise ValueError for a list that the driver does not write, as `refused_array` does."""
+    if column := refused_array(table, zones=zones):
+        kind = column.types.postgres
+        raise ValueError(f"column {column.name} is {kind}, which {driver} does not write: use psycopg or asyncpg")
 
 
 def copy_batches(
