@@ -18,9 +18,8 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond import clickhouse_write, postgres_write
-from framehaul.techniques.clients import HttpConnection, QueryError, open_http_client, open_psycopg, open_psycopg_adbc
+from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
 from framehaul.techniques.registry import named
-from framehaul.techniques.streaming import fetch_adbc_batches
 from tests.conftest import call, check_each, table_on
 
 ROWS = 3000
@@ -143,7 +142,7 @@ def test_what_adbc_failed_to_write_is_undone_and_committed_by_nobody(servers: Se
     there = f"INSERT INTO {NAME} VALUES (1, 1), (5, 5), (7, 7)"
     for way in (named("postgres", "write", name) for name in ("polars_adbc_ingest", "polars_adbc_staging")):
         numbers, others = made(servers, NUMBERS, there), made(servers, other)
-        with numbers as tables, others, open_psycopg_adbc(servers.postgres) as (_, connection):
+        with numbers as tables, others, open_adbc(servers.postgres) as connection:
             with pytest.raises(Exception, match="duplicate key"):
                 way.function(connection, NUMBERS, TWO)
             way.function(connection, other, TWO)
@@ -159,8 +158,6 @@ def test_infinity_is_no_date_for_whoever_reads_arrow(kind: T, servers: Servers) 
         for name in names:
             with pytest.raises(ValueError, match=r"column at, .*it holds infinity or -infinity"):
                 call(named("postgres", "read", name), servers, table)
-        with open_psycopg_adbc(servers.postgres) as (_, adbc), pytest.raises(ValueError, match="holds infinity"):
-            list(fetch_adbc_batches(adbc, table))
 
 
 def test_copy_of_text_keeps_lines_that_are_empty_and_what_begins_like_a_file(servers: Servers) -> None:

@@ -60,15 +60,20 @@ def received(table: Table, data: bytes, size: int = 1 << 20) -> pa.Table:
 
 
 def receive(connection: psycopg.Connection[Any], query: str, table: Table) -> list[dict[str, Any]]:
-    """The rows of a query, read from the socket of a connection."""
+    """The rows of a query, by binary COPY."""
     decoder = CopyDecoder(table)
-    copy_wire.receive_copy(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)
+    assert {*copy_wire.receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)} <= {None}
     rows: list[dict[str, Any]] = decoder.finish().to_pylist()
     return rows
 
 
-@pytest.fixture
-def connection(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
+@pytest.fixture(params=["socket", "driver"])
+def connection(
+    request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection whose rows come from its socket, or as psycopg gives them, as where it is encrypted."""
+    if request.param == "driver":
+        monkeypatch.setattr(copy_wire, "reads_socket", lambda _: False)
     with open_psycopg(servers.postgres) as connection:
         yield connection
 
@@ -164,13 +169,11 @@ def test_a_server_that_ends_the_connection_is_an_error_of_psycopg(
     assert connection.closed
 
 
-def test_an_encrypted_connection_is_refused_before_anything_is_sent(
+def test_an_encrypted_connection_is_not_opened_to_read_its_socket(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encrypted = cast("psycopg.Connection[Any]", SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True)))
-    with pytest.raises(ValueError, match="the connection is encrypted"):
-        copy_wire.receive_copy(encrypted, "COPY t TO STDOUT", CopyDecoder(NARROW))
+    assert not copy_wire.reads_socket(encrypted)
     monkeypatch.setattr(clients, "open_psycopg", lambda _: nullcontext(encrypted))
-    opened = clients.open_psycopg_plain_pair(servers.postgres)
     with pytest.raises(UnavailableError, match=r"is encrypted, .* add sslmode=disable"):
-        opened.__enter__()
+        clients.open_psycopg_plain_pair(servers.postgres).__enter__()

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from decimal import InvalidOperation
 from http.client import HTTPException
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
@@ -22,14 +21,13 @@ from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
 from framehaul.codecs.compiled import numba_waits
-from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import NOT_DECODED, read_native
 from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.schema import Column, Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
-from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
+from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database
 
 if TYPE_CHECKING:
@@ -46,8 +44,6 @@ WHOLE_URL = re.compile(
     rf"postgres(?:ql)?://{_PART}(?::{_PART})?@(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?/{_PART}(?:\?sslmode=[\w-]+)?"
 )
 """Addresses that need no parsing by psycopg: libpq's errors for others may show the password."""
-ROWS_AT_ONCE = 4096
-"""The rows of a COPY that are decoded together: psycopg gives each one by itself."""
 Kind = Literal["polars", "pandas", "arrow"]
 
 
@@ -109,20 +105,23 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
                 relation = lookup.clickhouse_result(client, query)
                 content = _select(client, relation, frame)
             else:
+                from framehaul.techniques.beyond.postgres_read import copy_from_wire
+
                 relation = lookup.postgres_result(client, query)
-                content, relation = lookup.with_decimals(_copy(client, relation, frame), relation)
+                schema = None if frame == "polars" else relation.arrow_large_schema
+                rows = copy_from_wire(client, relation, schema=schema)
+                content, relation = lookup.with_decimals(rows, relation)
             return _as_kind(content, relation, frame)
 
 
 def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars") -> Iterator[Any]:
     """Give the result of a query in frames of about so many rows, in bounded memory; raises as `read` does."""
-    from framehaul.techniques.copy_wire import reads_socket
-    from framehaul.techniques.streaming import fetch_adbc_batches, fetch_wire_batches, gathered, select_batches
+    from framehaul.techniques.streaming import fetch_wire_batches, gathered, select_batches
 
     _check_kind(frame)
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
-    with _errors(), _connected(target) as client, contextlib.ExitStack() as stack:
+    with _errors(), _connected(target) as client:
         batches: Generator[pa.RecordBatch, None, None]
         if isinstance(client, HttpConnection):
             relation = lookup.clickhouse_result(client, query)
@@ -132,16 +131,11 @@ def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: K
             if free := [one.name for one in relation.columns if one.types == lookup.FREE_NUMERIC]:
                 remedy = "declare them, as in ::numeric(38, 10)"
                 raise TableError(f"columns {', '.join(free)} are numeric without digits, which batches need: {remedy}")
-            if not isinstance(target, str):
-                batches = _cursor_batches(client, relation, rows)
-            elif reads_socket(client):
-                batches = fetch_wire_batches(client, relation)
-            else:
-                adbc = stack.enter_context(open_adbc(parse_postgres_dsn("target", target)))
-                batches = fetch_adbc_batches(adbc, relation)
-        stack.enter_context(contextlib.closing(batches))
-        for content in gathered(batches, rows):
-            yield _as_kind(content, relation, frame)
+            whole = isinstance(target, str)
+            batches = fetch_wire_batches(client, relation) if whole else _cursor_batches(client, relation, rows)
+        with contextlib.closing(batches):
+            for content in gathered(batches, rows):
+                yield _as_kind(content, relation, frame)
 
 
 def _check_kind(frame: str) -> None:
@@ -292,25 +286,6 @@ def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table
         return validated(with_bytes(content, relation))
     with connection.post(f"{relation.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS) as response:
         return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
-
-
-def _copy(connection: psycopg.Connection[Any], relation: Table, kind: Kind) -> pa.Table:
-    """Return the rows of a relation of PostgreSQL by binary COPY, from the socket or as psycopg hands them over."""
-    from framehaul.techniques.beyond.postgres_read import copy_from_wire
-    from framehaul.techniques.copy_wire import reads_socket
-
-    schema = None if kind == "polars" else relation.arrow_large_schema
-    if reads_socket(connection):
-        return copy_from_wire(connection, relation, schema=schema)
-    decoder = CopyDecoder(relation, schema)
-    query = f"SELECT {decoder.columns} FROM {relation.postgres_name}"
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
-            rows = iter(copy)
-            while data := b"".join(islice(rows, ROWS_AT_ONCE)):
-                decoder.feed(data)
-    return decoder.finish()
 
 
 def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:

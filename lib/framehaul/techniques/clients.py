@@ -512,7 +512,6 @@ def _both(first: SyncOpener, second: SyncOpener, server: Any) -> Iterator[tuple[
 
 open_psycopg_pair = partial(_both, open_psycopg, open_psycopg)
 open_psycopg_plain_pair = partial(_both, open_psycopg_plain, open_psycopg_plain)
-open_psycopg_adbc = partial(_both, open_psycopg, open_adbc)
 open_http_client_pair = partial(_both, open_http_client, open_http_client)
 
 CLIENTS: dict[str, Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]] = {

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from framehaul.codecs.copy_binary import CopyDecoder, moved
 if TYPE_CHECKING:
     from framehaul.codecs.compiled import Bytes
 
+ROWS_AT_ONCE = 4096
+"""The rows that are decoded together where psycopg gives each one by itself."""
 WAIT_BYTES = 1 << 17
 """The bytes to wait for: a server sends 8 KiB at a time, and a wakeup for each part costs both sides."""
 WAIT_MILLISECONDS = 1
@@ -32,24 +35,23 @@ SKIPPED = b"HNSAcC"
 """Messages to skip: CopyOutResponse, notices, notifications, settings, CopyDone, CommandComplete."""
 
 
-def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> None:
-    """Run a binary COPY ... TO STDOUT and decode all rows; raises as `receiving` does."""
-    for _ in receiving(connection, query, decoder):
-        pass
-
-
 def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> Iterator[None]:
     """Run a binary COPY ... TO STDOUT and yield once per batch, which is decoded while the server sends the next.
 
-    libpq sends the query but does not read the response. It reads the response of an empty query that follows, after
-    which the connection is ready again. When the decoder rejects a row the query is cancelled, and the connection stays
-    open. A lost connection, or ending early, closes it. Raises psycopg's errors for errors of the server, and
-    ValueError for a connection that is encrypted or in pipeline mode, and for rows that the decoder rejects.
+    Where the socket does not hold the rows as they are, psycopg hands them over. Otherwise libpq sends the query but
+    does not read the response. It reads the response of an empty query that follows, after which the connection is
+    ready again. When the decoder rejects a row the query is cancelled, and the connection stays open. A lost
+    connection, or ending early, closes it. Raises psycopg's errors for errors of the server, and ValueError for rows
+    that the decoder rejects.
     """
     pgconn = connection.pgconn
     if not reads_socket(connection):
-        why = "the connection is encrypted or in pipeline mode, so that its socket does not hold the rows as they are"
-        raise ValueError(f"{why}: read with asyncpg's COPY")
+        with connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
+            rows = iter(copy)
+            while data := b"".join(islice(rows, ROWS_AT_ONCE)):
+                decoder.feed(data)
+                yield
+        return
     with connection.lock:
         try:
             pgconn.send_query(query.encode())
@@ -73,7 +75,7 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
 
 
 def reads_socket(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether rows can be read from the socket of a connection, past libpq."""
+    """Return whether a connection is neither encrypted nor in pipeline mode: its socket holds the rows as they are."""
     return not connection.pgconn.ssl_in_use and connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
 
 

@@ -14,14 +14,12 @@ from typing import Any, cast
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from psycopg import Connection
 
 from framehaul.codecs.copy_binary import CopyDecoder, in_binary_form, near_key_order
 from framehaul.codecs.native_format import NOT_DECODED, native_blocks, read_blocks
 from framehaul.data import frames
-from framehaul.data.documents import without_documents
 from framehaul.data.frames import BATCH_ROWS
 from framehaul.data.schema import NO_NATIVE, Table
 from framehaul.techniques import Technique
@@ -29,18 +27,15 @@ from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postg
 from framehaul.techniques.beyond.postgres_write import picked
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
-from framehaul.techniques.copy_wire import reads_socket, receiving
+from framehaul.techniques.copy_wire import receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
 from framehaul.techniques.registry import CLIENTS_OF, Database, Direction
 
 type Batches = Iterator[pa.RecordBatch]
-type Connections = tuple[Connection[Any], AdbcConnection]
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
 """The rows that are sorted and sent together, and the rows of a row group."""
 MOST_BYTES = 64 << 20
 """The limit of both in bytes, for long rows."""
-ADBC_BYTES = 16 << 20
-"""The default size of ADBC's batches: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
 def in_table_schema(batches: Batches, table: Table, database: Database) -> Batches:
@@ -110,16 +105,8 @@ def insert_batches(connection: HttpConnection, table: Table, batches: Batches, t
     connection.post(query, body=frames.encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
-def fetch_batches(connections: Connections, table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
-    """Return batches of about `batch_bytes`, from psycopg's socket, or by ADBC where that connection is encrypted."""
-    connection, adbc = connections
-    if reads_socket(connection):
-        return fetch_wire_batches(connection, table, batch_bytes)
-    return fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BYTES)
-
-
 def fetch_wire_batches(connection: Connection[Any], table: Table, batch_bytes: int = 0) -> Generator[pa.RecordBatch]:
-    """Yield batches of a binary COPY of about `batch_bytes`, read from psycopg's socket and decoded on demand."""
+    """Yield batches of a binary COPY of about `batch_bytes`, decoded on demand."""
     decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
     with connection.transaction():
@@ -127,15 +114,6 @@ def fetch_wire_batches(connection: Connection[Any], table: Table, batch_bytes: i
         for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):
             yield from decoder.take()
     yield from decoder.finish().to_batches()
-
-
-def fetch_adbc_batches(adbc: AdbcConnection, table: Table, batch_bytes: int = ADBC_BYTES) -> Generator[pa.RecordBatch]:
-    """Yield ADBC's record batches of about `batch_bytes`, decoded on demand; end its transaction."""
-    with postgres_write.one_commit(adbc) as cursor:
-        cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
-        cursor.execute(table.postgres_select_as_in_frames)
-        for batch in cursor.fetch_record_batch():
-            yield from without_documents(frames.validated(pa.Table.from_batches([batch])), table).to_batches()
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch]:
@@ -183,9 +161,9 @@ def whole_into_postgres(connection: Connection[Any], table: Table, file: Path) -
     postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
 
 
-def stream_from_postgres(connections: Connections, table: Table, file: Path, batch_bytes: int = 0) -> None:
+def stream_from_postgres(connection: Connection[Any], table: Table, file: Path, batch_bytes: int = 0) -> None:
     """Hold up to three row groups of 131,072 rows: one is made while its predecessor is written."""
-    with closing(fetch_batches(connections, table, batch_bytes)) as batches:
+    with closing(fetch_wire_batches(connection, table, batch_bytes)) as batches:
         write_batches(batches, table, file)
 
 
@@ -229,7 +207,7 @@ def _move(function: Callable[..., None], driver: str, family: str, label: str) -
 MOVES = (
     _move(stream_into_postgres, "pgpq", "copy_binary", "Parquet file -> table, streamed (pgpq)"),
     _move(whole_into_postgres, "pgpq", "copy_binary", "Parquet file -> Polars frame -> table (pgpq)"),
-    _move(stream_from_postgres, "psycopg_adbc", "copy_binary", "table -> Parquet file, streamed (binary COPY)"),
+    _move(stream_from_postgres, "psycopg", "copy_binary", "table -> Parquet file, streamed (binary COPY)"),
     _move(whole_from_postgres, "adbc", "arrow", "table -> Polars frame -> Parquet file (ADBC)"),
     _move(stream_into_clickhouse, "http_client", "http_native", "Parquet file -> table, streamed (Native)"),
     _move(whole_into_clickhouse, "http_client", "arrow", "Parquet file -> Polars frame -> table (Arrow)"),

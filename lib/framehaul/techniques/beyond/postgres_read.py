@@ -21,7 +21,7 @@ from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.beyond.postgres_write import PsycopgPair, one_commit
 from framehaul.techniques.clients import UTF8, attached_name
-from framehaul.techniques.copy_wire import receive_copy
+from framehaul.techniques.copy_wire import receiving
 from framehaul.techniques.registry import DataFrame, ToFrame, technique
 
 if TYPE_CHECKING:
@@ -79,12 +79,13 @@ async def polars_asyncpg_copy_decoded(connection: Asyncpg, table: Table, to: ToF
 def copy_from_wire(
     connection: Psycopg, table: Table, condition: str = "true", schema: pa.Schema | None = None
 ) -> pa.Table:
-    """Return the rows of a binary COPY, read from psycopg's socket and decoded while the server sends."""
+    """Return the rows of a binary COPY, decoded while the server sends."""
     decoder = CopyDecoder(table, schema)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name} WHERE {condition}"
     with connection.transaction():
         connection.execute(UTF8)
-        receive_copy(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)
+        for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):
+            pass  # the decoder holds the batches
     return decoder.finish()
 
 
