@@ -115,12 +115,10 @@ def check_nested(name: str, part: Column, values: pa.Array) -> None:
     """Raise ValueError for dates, moments and NULL that ClickHouse cannot store in this part of a column."""
     if part.type is ColumnType.DATE:
         first, last, remedy = DATES[part.types.clickhouse]
-        least, most = pc.min_max(values.cast(pa.int32())).as_py().values()  # Python's dates end in year 9999
-        ends = [(day - dt.date(1970, 1, 1)).days for day in (first, last)]
-        if least is not None and not ends[0] <= least <= most <= ends[1]:
+        if any_outside(values, first, last):
             lacks = f"which ClickHouse's {part.types.clickhouse} does not have"
             raise ValueError(f"column {name} holds dates outside {first} to {last}, {lacks}: {remedy}")
-    if part.type in MOMENTS and any_outside(values):
+    if part.type in MOMENTS and any_outside(values, FIRST_MOMENT, LAST_MOMENT):
         said = "holds moments that ClickHouse's DateTime64 does not have, which goes from year 1 to 9999"
         raise ValueError(f"column {name} {said}: make them text, or replace them by NULL")
     if part.type not in NULL_IS:
@@ -139,12 +137,13 @@ def check_nested(name: str, part: Column, values: pa.Array) -> None:
         check_nested(name, part.element, values.flatten())
 
 
-def any_outside(moments: pa.Array) -> bool:
-    """Return whether a moment, in UTC, is outside the range of ClickHouse's DateTime64."""
-    unit = pa.timestamp(moments.type.unit)
-    compared = pa.timestamp("us") if unit.unit == "ns" else unit  # nanoseconds end in 2262
-    plain = moments.cast(unit).cast(compared, safe=False)
-    least, most = (pa.scalar(end).cast(compared, safe=False) for end in (FIRST_MOMENT, LAST_MOMENT))
+def any_outside(values: pa.Array, first: dt.date, last: dt.date) -> bool:
+    """Return whether a date, or a moment in UTC, is outside a range."""
+    kind = pa.timestamp(values.type.unit) if pa.types.is_timestamp(values.type) else values.type
+    if kind == pa.timestamp("ns"):
+        return False  # they begin in 1677 and end in 2262
+    plain = values.cast(kind)
+    least, most = (pa.scalar(end).cast(kind, safe=False) for end in (first, last))
     return pc.any(pc.or_(pc.less(plain, least), pc.greater(plain, most))).as_py() is True
 
 

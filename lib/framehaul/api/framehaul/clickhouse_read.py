@@ -1,23 +1,15 @@
 """framehaul.read from ClickHouse."""
 
-import pandas as pd
-import polars as pl
+from typing import cast
 
-from framehaul.api.calls import read
+from framehaul.api.calls import Kind, read
 from framehaul.data.schema import Table
 from framehaul.techniques.clients import HttpConnection
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 
+@also("pandas_framehaul_read", "framehaul.read into pandas", "pandas")
 @technique(family="framehaul", label="framehaul.read into Polars", client="http_client")
-def polars_framehaul_read(connection: HttpConnection, table: Table) -> pl.DataFrame:
+def polars_framehaul_read(connection: HttpConnection, table: Table, frame: Kind = "polars") -> DataFrame:
     """Describe the result of a query, and read it."""
-    frame: pl.DataFrame = read(connection, table.clickhouse_select)
-    return frame
-
-
-@technique(family="framehaul", label="framehaul.read into pandas", client="http_client")
-def pandas_framehaul_read(connection: HttpConnection, table: Table) -> pd.DataFrame:
-    """Read as `polars_framehaul_read`."""
-    frame: pd.DataFrame = read(connection, table.clickhouse_select, frame="pandas")
-    return frame
+    return cast("DataFrame", read(connection, table.clickhouse_select, frame=frame))

@@ -1,25 +1,16 @@
 """framehaul.read from PostgreSQL."""
 
-from typing import Any
+from typing import Any, cast
 
-import pandas as pd
-import polars as pl
 import psycopg
 
-from framehaul.api.calls import read
+from framehaul.api.calls import Kind, read
 from framehaul.data.schema import Table
-from framehaul.techniques.registry import technique
+from framehaul.techniques.registry import DataFrame, also, technique
 
 
+@also("pandas_framehaul_read", "framehaul.read into pandas", "pandas")
 @technique(family="framehaul", label="framehaul.read into Polars", client="psycopg")
-def polars_framehaul_read(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+def polars_framehaul_read(connection: psycopg.Connection[Any], table: Table, frame: Kind = "polars") -> DataFrame:
     """Describe the result of a query, and read it."""
-    frame: pl.DataFrame = read(connection, table.postgres_select)
-    return frame
-
-
-@technique(family="framehaul", label="framehaul.read into pandas", client="psycopg")
-def pandas_framehaul_read(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """Read as `polars_framehaul_read`."""
-    frame: pd.DataFrame = read(connection, table.postgres_select, frame="pandas")
-    return frame
+    return cast("DataFrame", read(connection, table.postgres_select, frame=frame))

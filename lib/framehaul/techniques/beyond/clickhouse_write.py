@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 # types are sent as names. https://clickhouse.com/docs/operations/settings/formats
 INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "input_format_null_as_default": 0}
 INSERT |= {"input_format_native_decode_types_in_binary_format": 0}
-for form in ("arrow", "parquet"):
-    INSERT[f"input_format_{form}_allow_missing_columns"] = 0
-    INSERT[f"input_format_{form}_case_insensitive_column_matching"] = 0
+INSERT |= {f"input_format_{form}_allow_missing_columns": 0 for form in ("arrow", "parquet")}
+INSERT |= {f"input_format_{form}_case_insensitive_column_matching": 0 for form in ("arrow", "parquet")}
 
 PRESORTED = "http.client INSERT FORMAT Native, a partition a block, presorted, from Polars"
 UNCOMPRESSED = "http.client INSERT FORMAT Parquet, uncompressed, from Polars"

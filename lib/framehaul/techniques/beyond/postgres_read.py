@@ -129,27 +129,19 @@ def polars_connectorx_read(url: str, table: Table, to: ToFrame = to_polars) -> D
     return to(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
-def copy_text(connection: Psycopg, table: Table) -> io.BytesIO:
-    """Return rows as tab-delimited CSV; raises ValueError for types whose text form no parser here supports."""
-    refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
-    query = table.postgres_select
-    buffer = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text
-    buffer.seek(0, io.SEEK_END)
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(READ_TEXT)
-        with cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
-            for row in copy:
-                buffer.write(row)
-    buffer.seek(0)
-    return buffer
-
-
 @technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
 def polars_psycopg_copy_text_typed(connection: Psycopg, table: Table) -> pl.DataFrame:
     """Read text as the published technique does, with a type given for every column: nothing is inferred."""
-    text = copy_text(connection, table)
-    if text.getbuffer().nbytes == len(BOM_UTF8):
+    refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
+    text = io.BytesIO(BOM_UTF8)  # parsers remove one, which may otherwise be part of the first text
+    text.seek(0, io.SEEK_END)
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(READ_TEXT)
+        with cursor.copy(f"COPY ({table.postgres_select}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
+            text.writelines(copy)
+    if text.tell() == len(BOM_UTF8):
         return pl.DataFrame(schema=table.polars_schema)
+    text.seek(0)
     return pl.read_csv(text, separator="\t", has_header=False, schema=table.polars_schema)
 
 
