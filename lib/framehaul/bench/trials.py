@@ -7,10 +7,9 @@ import datetime as dt
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import statistics
 from framehaul.bench.ratios import MIN_ROUNDS
-from framehaul.bench.recording import Recording, recording
+from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique, techniques
@@ -133,24 +132,31 @@ def chosen_techniques(
     return [*first.values()]
 
 
-@contextmanager
-def trials[C: Tried](
-    notebook: str, file: str, kind: type[C], unit: str, chosen: Sequence[Technique]
-) -> Iterator[tuple[Recording, Trials[C]]]:
-    """Record cells of the `chosen` techniques; the complete file has them in the techniques' order."""
-    place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
-    terms = {"tried": [one.key for one in chosen]}  # a tenth differs after midnight
-    with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
-        lock = threading.Lock()
+def in_order(row: list[Any]) -> int:
+    """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
+    return _places()[tuple(row[:3])]
 
-        def record(cell: C) -> None:
-            with lock:
-                this_run.write(cell)
-                this_run.progress(cell.technique)
 
-        cells = Trials(record, this_run.finished)
-        yield this_run, cells
-        this_run.metadata |= {"unavailable": cells.unavailable}
+@cache
+def _places() -> dict[tuple[str, ...], int]:
+    return {one.key: at for at, one in enumerate(all_techniques())}
+
+
+def of_today(*, tried: str = "all", **_: object) -> dict[str, Any]:
+    """Return the terms of a run besides its parameters: a tenth of the techniques is another one each day."""
+    return {"day": f"{dt.date.today()}" if tried == "tenth" else ""}
+
+
+def trials_of(this_run: Recording) -> Trials[Any]:
+    """Return the trials of a run."""
+    lock = threading.Lock()
+
+    def record(cell: Tried) -> None:
+        with lock:
+            this_run.write(cell)
+            this_run.progress(cell.technique)
+
+    return Trials(record, this_run.finished, this_run.metadata["unavailable"])
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,17 @@ class Tables:
                 raise ServerError(f"{self.product} holds a table {name} that framehaul did not make; {remedy}")
             self.run(self.dropping.format(self.quoted(name)))
 
+    @contextmanager
+    def loaded(self, table: Table, content: pa.Table) -> Iterator[None]:
+        """Create and fill a table and wait until the server has no work left of it; drop it at the end of the block."""
+        try:
+            self.create(table)
+            self.load(table, content)
+            self.quiesce()
+            yield
+        finally:
+            self.drop(table)
+
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Return the fingerprint of whole rows."""
         return self._fingerprints(table, [table.columns])[0]

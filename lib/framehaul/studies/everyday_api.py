@@ -3,11 +3,10 @@
 Each call that reads in batches runs in its own process, whose memory is measured.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,7 +20,7 @@ from framehaul.bench import ratios, recording, statistics
 from framehaul.bench.children import answer_of, context, ended_with_the_block
 from framehaul.bench.meter import Meter
 from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
+from framehaul.bench.rounds import Pass, Rounds, columns_of, right
 from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -191,24 +190,17 @@ class BatchedRead:
     reason: str | None = None
 
 
-@recording.study(EVERYDAY_API.notebook, BatchedRead)
-def run(*, rows: int, rounds: int, seed: int) -> None:
+@recording.study(EVERYDAY_API, BatchedRead)
+def run(this_run: Recording, *, rows: int, rounds: int, seed: int) -> None:
     """Read a table of a tenth of the rows, and a table of all rows, with each call that returns batches."""
-    check(ROWS=(rows, 1))
-    plan = Rounds(rounds, 0, seed)
-    with recording.with_servers(EVERYDAY_API, BatchedRead, plan, rows=rows) as (this_run, both), ended_with_the_block():
-        # Less than one batch shows nothing about memory.
-        sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
-        this_run.expect(len(CALLS) * len(sizes) * rounds)
-
-        def work(stop: threading.Event) -> None:
-            for size in sizes:
-                _read_all(this_run, both, size, plan, stop)
-
-        interruptible(work)
+    both = this_run.servers()
+    this_run.entered(ended_with_the_block())
+    # Less than one batch shows nothing about memory.
+    for size in [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]:
+        _read_all(this_run, both, size, Rounds(rounds, 0, seed))
 
 
-def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds, stop: threading.Event) -> None:
+def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> None:
     """Load a table of `size` rows on both servers and read it with each call, in a child process."""
     content = generator.arrow_table(TABLE, size, rounds.seed)
     sent = sums_of(to_polars(content, TABLE))
@@ -223,13 +215,7 @@ def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds, sto
         values = found | {"rows_per_s": size / found["seconds"], "arrow_bytes": content.nbytes}
         return right(values, wrong and f"other values came of: {wrong}")
 
-    every = [tables_of(both.of(database)) for database in DATABASES]
-    try:
-        for tables in every:
-            tables.create(TABLE)
-            tables.load(TABLE, content)
-            tables.quiesce()
-        this_run.in_rounds(CALLS, rounds, measure, row, lambda call: call.name, stop=stop)
-    finally:
-        for tables in every:
-            tables.drop(TABLE)
+    with ExitStack() as stack:
+        for database in DATABASES:
+            stack.enter_context(tables_of(both.of(database)).loaded(TABLE, content))
+        this_run.in_rounds(CALLS, rounds, measure, row, lambda call: call.name)

@@ -97,7 +97,7 @@ INTO = (
     Parameter("targets", [20_000], "of upserts: rows of the table", 1, smoke=[300], reference=[10_000, 1_000_000]),
     Parameter("incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
               least=1, smoke=[30], reference=[1, 1_000, 100_000]),
-    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50]),
+    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", most=100, smoke=[50]),
 )  # fmt: skip
 UPSERT_STUDY = _study("19_upsert", *INTO, TRIED.at("all"), ROUNDS.at(1, reference=3), WARMUP, SEED)
 

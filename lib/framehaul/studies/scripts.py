@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.bench import recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, interruptible, right
+from framehaul.bench.recording import Recording
+from framehaul.bench.rounds import Pass, Rounds, columns_of, right
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -164,33 +165,28 @@ class Result:
     reason: str | None = None
 
 
-@recording.study(SCRIPTS_STUDY.notebook, Result)
-def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
+@recording.study(SCRIPTS_STUDY, Result)
+def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
     """Measure every script with each number of rows; rows that are written are verified, of reads their number is."""
-    schedule, tasks = Rounds(rounds, warmup, seed), [*product(sizes, SCRIPTS)]
-    with (
-        tempfile.TemporaryDirectory(prefix="framehaul-scripts-") as name,
-        recording.with_servers(SCRIPTS_STUDY, Result, schedule, sizes=sizes) as (this_run, both),
-    ):
-        home, contents = Path(name).resolve(), dict[int, pa.Table]()
-        for rows in sizes:
-            generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
-            contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
-            pq.write_table(contents[rows], home / f"{rows}.parquet")
-        this_run.expect(len(tasks) * (warmup + rounds))
+    both, contents = this_run.servers(), dict[int, pa.Table]()
+    home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-scripts-"))).resolve()
+    for rows in sizes:
+        generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
+        contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
+        pq.write_table(contents[rows], home / f"{rows}.parquet")
 
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            return Result(this_run.run_id, *task[1][:3], task[0], number, **columns_of(outcome))
+    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+        return Result(this_run.run_id, *task[1][:3], task[0], number, **columns_of(outcome))
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
-            return measured(task[1], contents[task[0]], home, both)
+    def measure(task: Task, _: int) -> dict[str, Any]:
+        return measured(task[1], contents[task[0]], home, both)
 
-        name_of = "{0[1].name}".format
-        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, measure, row, name_of, stop=stop, home=home))
-        for database in DATABASES:
-            tables_of(both.of(database)).drop(TABLE)
-        rows_text = ", ".join(f"{rows:,}" for rows in sizes)
-        this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
+    schedule, name_of = Rounds(rounds, warmup, seed), "{0[1].name}".format
+    this_run.in_rounds([*product(sizes, SCRIPTS)], schedule, measure, row, name_of, home)
+    for database in DATABASES:
+        tables_of(both.of(database)).drop(TABLE)
+    rows_text = ", ".join(f"{rows:,}" for rows in sizes)
+    this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
 
 
 def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import asyncio
 import gc
 import itertools
 import math
-import threading
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -33,10 +32,8 @@ from framehaul.bench.rounds import (
     Rounds,
     Skipped,
     attempt,
-    check,
     columns_of,
     describe,
-    interruptible,
     right,
     value_of,
 )
@@ -195,31 +192,28 @@ def groups(
     return [*found, [Task(one, case, part) for one in busy for part in (ALONE, TOGETHER)]]
 
 
-@recording.study(TABLES_IN_USE.notebook, Row)
-def run(*, appended: list[int], times: list[int], layouts: str, busy_rows: int, rounds: int, seed: int) -> None:
+@recording.study(TABLES_IN_USE, Row)
+def run(
+    this_run: Recording, *, appended: list[int], times: list[int], layouts: str, busy_rows: int, rounds: int, seed: int
+) -> None:
     """Measure appends of `appended` rows into tables with `times` as many; of `busy_rows` while others use a table.
 
-    `layouts` are names of tables, or empty for all. Raises ValueError for a parameter out of range.
+    `layouts` are names of tables, or empty for all. Raises ValueError for an unknown name.
     """
-    check(APPENDED=(min(appended), 1), TIMES=(min(times), 0), BUSY_ROWS=(busy_rows, 1))
-    names, schedule = layouts.split() or [*TABLES], Rounds(rounds, 0, seed)
+    names = layouts.split() or [*TABLES]
     if unknown := {*names} - {*TABLES}:
         raise ValueError(f"LAYOUTS={layouts!r}: there is no {min(unknown)}; choose from {', '.join(TABLES)}")
-    terms = {"appended": appended, "times": times, "layouts": names, "busy_rows": busy_rows}
-    with recording.with_servers(TABLES_IN_USE, Row, schedule, **terms) as (this_run, both), ended_with_the_block():
-        sizes = ", ".join(f"{one:,}" for one in sorted({*appended, busy_rows}))
-        this_run.metadata["what"] = f"appends of {sizes} rows, {rounds} rounds"
-        every = [(one, group) for one in LAYOUTS for group in groups(one, appended, times, names, busy_rows)]
-        this_run.expect(rounds * sum(len(group) for _, group in every))
-
-        def work(stop: threading.Event) -> None:
-            for database, group in every:
-                measure(this_run, both.of(database), group, schedule, stop)
-
-        interruptible(work)
+    both = this_run.servers()
+    this_run.entered(ended_with_the_block())
+    sizes = ", ".join(f"{one:,}" for one in sorted({*appended, busy_rows}))
+    this_run.metadata["what"] = f"appends of {sizes} rows, {rounds} rounds"
+    every = [(one, group) for one in LAYOUTS for group in groups(one, appended, times, names, busy_rows)]
+    this_run.expect(rounds * sum(len(group) for _, group in every))
+    for database, group in every:
+        measure(this_run, both.of(database), group, Rounds(rounds, 0, seed))
 
 
-def measure(this_run: Recording, server: Server, group: list[Task], rounds: Rounds, stop: threading.Event) -> None:
+def measure(this_run: Recording, server: Server, group: list[Task], rounds: Rounds) -> None:
     """Measure tasks in rounds and record every pass, after each technique has run once."""
 
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]], part: str = "") -> Row:
@@ -243,7 +237,7 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
             # It imports drivers and compiles loops. If it fails, so does the pass that is recorded.
             attempt(partial(one_pass, copies, Task(technique, group[0].case, ALONE)))
         name_of = "{0.technique.name} ({0.case.layout})".format
-        this_run.in_rounds(group, rounds, measured, row, name_of, stop=stop)
+        this_run.in_rounds(group, rounds, measured, row, name_of)
 
 
 def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

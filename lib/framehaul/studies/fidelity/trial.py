@@ -21,14 +21,12 @@ import pandas as pd
 import polars as pl
 import psycopg
 
-from framehaul import servers
 from framehaul.bench import recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
-from framehaul.bench.recording import which
-from framehaul.bench.rounds import describe, interruptible
+from framehaul.bench.recording import Recording, which
+from framehaul.bench.rounds import describe
 from framehaul.bench.store import EXACT
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, of_today, trials_of
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.data.schema import quote_postgres, quote_postgres_text
@@ -78,23 +76,17 @@ class Cell(Tried):
     why: str = ""
 
 
-@recording.study(FIDELITY.notebook, None)
-def run(*, tried: str = "all") -> None:
+@recording.study(FIDELITY, Cell, in_order, of_today)
+def run(this_run: Recording, *, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 
-    Raises ValueError for an unknown choice, ServerError when a server cannot be started, and ResultsError when the file
-    cannot be written.
+    Raises ServerError when a server cannot be started, and the errors of `recording.study`.
     """
-    chosen = chosen_techniques(tried)
-    with (
-        trials(FIDELITY.notebook, FIDELITY.results, Cell, "cell", chosen) as (this_run, cells),
-        servers.running(this_run.settings) as both,
-    ):
-        this_run.expect(expected(chosen))
-        this_run.metadata |= {"servers": both.mode, "server": server_versions(both)}
-        interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
-        this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
-        cells.unavailable |= cells.left_out
+    chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
+    this_run.expect(expected(chosen))
+    run_cells(both, chosen, cells, stop=this_run.stop)
+    this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
+    cells.unavailable |= cells.left_out
 
 
 def patience(values: Mapping[str, Any]) -> int:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, describe, interruptible, right
+from framehaul.bench.recording import Recording
+from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
@@ -106,32 +107,26 @@ class Conversion:
     reason: str | None = None
 
 
-@recording.study(JSON_PARQUET.notebook, Conversion)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recording.study(JSON_PARQUET, Conversion)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every converter with every codec and return one row per pass."""
-    check(ROWS=(rows, 1))
-    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    tasks, terms = [*product(CONVERTERS, CODECS)], {"rows": rows, **vars(schedule)}
-    with (
-        tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as directory,
-        recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
-    ):
-        this_run.expect(len(tasks) * (warmup + rounds))
-        home, lines = Path(directory), Path(directory) / "lines.jsonl"
-        pl.DataFrame(content).write_ndjson(lines)
+    content, temporary = buildings.table(rows, seed), tempfile.TemporaryDirectory
+    home = Path(this_run.entered(temporary(prefix="framehaul-json-", ignore_cleanup_errors=True)))
+    pl.DataFrame(content).write_ndjson(lines := home / "lines.jsonl")
 
-        def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            labels = task[0], CONVERTERS[task[0]][0], task[1]
-            return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
+    def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
+        labels = task[0], CONVERTERS[task[0]][0], task[1]
+        return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
 
-        def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
-            return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
+    def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
+        return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
 
-        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, " ".join, stop=stop, home=home))
-        megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
-        what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
-        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
-        this_run.metadata |= {"what": what, "toolchains": toolchains}
+    schedule = Rounds(rounds, warmup, seed)
+    this_run.in_rounds([*product(CONVERTERS, CODECS)], schedule, convert, row, " ".join, home)
+    megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
+    what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
+    toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
+    this_run.metadata |= {"what": what, "toolchains": toolchains}
 
 
 def measured(command: list[str], codec: str, lines: Path, expected: pa.Table) -> dict[str, Any]:

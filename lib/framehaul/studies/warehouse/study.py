@@ -18,7 +18,8 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.bench import recording
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
+from framehaul.bench.recording import Recording
+from framehaul.bench.rounds import Pass, Rounds, columns_of, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
@@ -202,37 +203,26 @@ class Result:
     reason: str | None = None
 
 
-@recording.study(WAREHOUSE.notebook, Result)
-def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
+@recording.study(WAREHOUSE, Result)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
     """Move the table along every route into every warehouse and return one row per pass.
 
     `parallel` is the maximum number of simultaneous files, connections or loads.
     """
-    check(ROWS=(rows, 1), parallel=(parallel, 1))
-    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    tasks = [*product(ROUTES, WAREHOUSES)]
-    with (
-        recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
-        tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
-    ):
-        tables, home = PostgresTables(both.postgres), Path(temporary) / "files"
-        this_run.expect(len(tasks) * (warmup + rounds))
-        this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
+    content, both = buildings.table(rows, seed), this_run.servers()
+    home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-warehouse-"))) / "files"
+    this_run.entered(PostgresTables(both.postgres).loaded(TABLE, content))
+    this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
 
-        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
-            route, warehouse = task
-            return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
+    def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
+        route, warehouse = task
+        return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
 
-        def move(task: Task, _: int) -> dict[str, Any]:
-            return moved(task, both, this_run.settings, content, home, parallel)
+    def move(task: Task, _: int) -> dict[str, Any]:
+        return moved(task, both, this_run.settings, content, home, parallel)
 
-        name = "{0[0].name} to {0[1]}".format
-        try:
-            tables.create(TABLE)
-            tables.load(TABLE, content)
-            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=home))
-        finally:
-            tables.drop(TABLE)
+    name, schedule = "{0[0].name} to {0[1]}".format, Rounds(rounds, warmup, seed)
+    this_run.in_rounds([*product(ROUTES, WAREHOUSES)], schedule, move, row, name, home)
 
 
 def moved(
