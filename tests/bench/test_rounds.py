@@ -84,7 +84,7 @@ def study(rows: int, fail_after: int | None = None) -> list[tuple[str, int]]:
     """A study that dies after so many passes; what it measured."""
     measured: list[tuple[str, int]] = []
 
-    @recording.study(Study("99_example", "", (ROWS,)), Row)
+    @recording.recorded(Study("99_example", "", (ROWS,)), Row)
     def run(made: recording.Recording, *, rows: int) -> None:
         def measure(task: str, number: int) -> dict[str, Any]:
             if len([one for one in measured if one[1] > 0]) == fail_after:
@@ -95,7 +95,7 @@ def study(rows: int, fail_after: int | None = None) -> list[tuple[str, int]]:
         def row(task: str, number: int, found: Pass[dict[str, Any]]) -> Row:
             return Row(made.run_id, task, number, **columns_of(found))
 
-        made.in_rounds(TASKS, Rounds(2, warmup=1), measure, row, str)
+        in_rounds(TASKS, Rounds(2, warmup=1), measure, made.log(row, str))
 
     run(rows=rows)
     return measured

@@ -9,7 +9,7 @@ import pytest
 
 from framehaul.bench import store, trials
 from framehaul.bench.meter import Moved, Usage
-from framehaul.bench.recording import Recording, result, study, which
+from framehaul.bench.recording import Recording, recorded, result, which
 from framehaul.bench.rounds import Failed, Ok, Rounds
 from framehaul.bench.study import Study
 from framehaul.bench.trials import Stage, Tried, all_techniques, chosen_techniques, in_time, leaders, stages
@@ -32,7 +32,7 @@ def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
     """What was tried, of these cells."""
     tried: list[Cell] = []
 
-    @study(Study("99_outcomes", ""), Cell, trials.in_order)
+    @recorded(Study("99_outcomes", ""), Cell, trials.in_order)
     def try_all(this_run: Recording) -> None:
         kept = trials.trials_of(this_run)
         tried.extend(cell for cell in cells if not kept.finished(cell))

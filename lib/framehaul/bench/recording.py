@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate
@@ -16,15 +16,14 @@ import psutil
 
 from framehaul import servers
 from framehaul.bench import environment, store
+from framehaul.bench.children import ended_with_the_block
 from framehaul.bench.meter import Moved, cores_cpu_s
-from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds, interruptible
+from framehaul.bench.rounds import Log, Ok, Pass, Skipped, columns_of, interruptible
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _typeshed import DataclassInstance
 
     from framehaul.bench.study import Study
@@ -98,18 +97,6 @@ class Recording:
         """Return the log of `measure.run` for rows of `store.Result`."""
         return self.log(lambda one, *passed: result(self.run_id, self._study.notebook, one, rows, *passed))
 
-    def in_rounds[T: Hashable, V](
-        self,
-        tasks: Sequence[T],
-        rounds: Rounds,
-        measure: Callable[[T, int], V],
-        row: MakeRow[T, V],
-        name: Callable[[T], str],
-        home: Path | None = None,
-    ) -> None:
-        """Measure tasks in rounds and record the row of every pass; `attempt` describes `home`."""
-        in_rounds(tasks, rounds, measure, self.log(row, name), home)
-
 
 @contextmanager
 def _recording(
@@ -133,6 +120,7 @@ def _recording(
             results / study.results, kind, [parameters, terms, of_run], order, fresh=settings.fresh
         ) as writer,
         tqdm(total=None, file=sys.stdout, mininterval=1, unit="pass", ncols=100) as bar,
+        ended_with_the_block(),
         ExitStack() as stack,
     ):
         this_run, resumed_after = Recording(study, settings, writer, bar, stop, stack), len(writer.finished)
@@ -157,7 +145,7 @@ def _recording(
     store.write_run(results, metadata, study.notebook, known | parameters | this_run.metadata)
 
 
-def study[**P](
+def recorded[**P](
     of: Study,
     kind: store.RowClass = store.Result,
     order: store.Order = None,

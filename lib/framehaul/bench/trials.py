@@ -97,6 +97,7 @@ STREAMS = tuple(map(_in_batches, STREAMED))
 """All streamed moves as techniques, which keep the names of the moves."""
 
 
+@cache
 def all_techniques() -> list[Technique]:
     """Return all techniques that move a frame, without baselines, and the streamed moves, in the order of pages."""
     moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
@@ -106,7 +107,7 @@ def all_techniques() -> list[Technique]:
 def chosen_techniques(
     tried: str, among: Sequence[Technique] | None = None, today: dt.date | None = None
 ) -> list[Technique]:
-    """Return `all` techniques or a part of them; raise ValueError for an unknown word.
+    """Return `all` techniques or a part of them.
 
     - `families`: the first of each direction, origin and family
     - `directions`: the first of each direction and origin, without everyday calls, which take longest
@@ -123,8 +124,6 @@ def chosen_techniques(
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
         "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }
-    if tried not in kinds:
-        raise ValueError(f"TRIED={tried!r}: choose from {', '.join([*kinds, 'tenth'])}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in every:
         if kind := kinds[tried](one):
@@ -134,12 +133,7 @@ def chosen_techniques(
 
 def in_order(row: list[Any]) -> int:
     """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
-    return _places()[tuple(row[:3])]
-
-
-@cache
-def _places() -> dict[tuple[str, ...], int]:
-    return {one.key: at for at, one in enumerate(all_techniques())}
+    return next(at for at, one in enumerate(all_techniques()) if list(one.key) == row[:3])
 
 
 def of_today(*, tried: str = "all", **_: object) -> dict[str, Any]:

@@ -16,11 +16,11 @@ import pandas as pd
 import polars as pl
 
 from framehaul import servers
-from framehaul.bench import ratios, recording, statistics
-from framehaul.bench.children import answer_of, context, ended_with_the_block
+from framehaul.bench import ratios, statistics
+from framehaul.bench.children import answer_of, context
 from framehaul.bench.meter import Meter
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -190,11 +190,10 @@ class BatchedRead:
     reason: str | None = None
 
 
-@recording.study(EVERYDAY_API, BatchedRead)
+@recorded(EVERYDAY_API, BatchedRead)
 def run(this_run: Recording, *, rows: int, rounds: int, seed: int) -> None:
     """Read a table of a tenth of the rows, and a table of all rows, with each call that returns batches."""
     both = this_run.servers()
-    this_run.entered(ended_with_the_block())
     # Less than one batch shows nothing about memory.
     for size in [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]:
         _read_all(this_run, both, size, Rounds(rounds, 0, seed))
@@ -218,4 +217,4 @@ def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> 
     with ExitStack() as stack:
         for database in DATABASES:
             stack.enter_context(tables_of(both.of(database)).loaded(TABLE, content))
-        this_run.in_rounds(CALLS, rounds, measure, row, lambda call: call.name)
+        in_rounds(CALLS, rounds, measure, this_run.log(row))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import (
     Ok,
     Pass,
@@ -23,6 +23,7 @@ from framehaul.bench.rounds import (
     attempt,
     columns_of,
     describe,
+    in_rounds,
     value_of,
 )
 from framehaul.data import generator
@@ -172,7 +173,7 @@ def placed(directory: Path) -> pl.DataFrame:
     )
 
 
-@recording.study(NETWORK, Result)
+@recorded(NETWORK, Result)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every task; warm-ups run over loopback only, because their effect does not depend on the network."""
     both = this_run.servers()
@@ -182,15 +183,16 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
         plain = recording.result(this_run.run_id, NETWORK.notebook, task.measured, rows, number, Skipped(""))
         return Result(**vars(plain) | vars(task) | columns_of(outcome), task=task.text)
 
+    log = this_run.log(row, lambda task: task.text)
     if both.mode == "external":
         external: Pass[dict[str, Any]] = Skipped(EXTERNAL)
-        this_run.in_rounds(tasks(), Rounds(rounds), lambda *_: value_of(external), row, lambda task: task.text)
+        in_rounds(tasks(), Rounds(rounds), lambda *_: value_of(external), log)
         return
     proxies = this_run.entered(opened(this_run.settings, both))
     this_run.metadata["pgbouncer"] = proxies.pooler.values.version if isinstance(proxies.pooler, Ok) else None
     make_pass = this_run.entered(measuring(proxies, rows, seed))
     for planned, part in ((tasks(), Rounds(rounds, warmup, seed)), (pooled(), Rounds(1))):
-        this_run.in_rounds(planned, part, make_pass, row, lambda task: task.text)
+        in_rounds(planned, part, make_pass, log)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 from framehaul.bench import measure, recording
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds
 from framehaul.bench.store import Status
 from framehaul.data import generator
@@ -59,7 +59,7 @@ def _renamed(function: Any, suffix: str) -> FunctionType:
     return copy
 
 
-@recording.study(NOISE, Result)
+@recorded(NOISE, Result)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure the variants of the compared techniques; raises the errors of `transfers.run`."""
     both, content = this_run.servers(), generator.arrow_table(ANALYTICS_METRICS, rows, seed)

@@ -19,9 +19,9 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording, store
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, right
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer
@@ -180,7 +180,7 @@ class RoundTrip:
 type Trial = tuple[Writer, str]
 
 
-@recording.study(PARQUET, RoundTrip)
+@recorded(PARQUET, RoundTrip)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Write and read every file in rounds, then record the column chunks of each writer's default file."""
     content, both = buildings.table(rows, seed), this_run.servers()
@@ -203,7 +203,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     def measure(trial: Trial, _: int = 0) -> dict[str, Any]:
         return measured(trial, client_of(trial[0]), content, path)
 
-    this_run.in_rounds(trials, Rounds(rounds, warmup, seed), measure, row, name, home)
+    in_rounds(trials, Rounds(rounds, warmup, seed), measure, this_run.log(row, name), home)
     # Chunks are read outside the rounds, which an interrupted run does not repeat.
     default_files = []
     for trial in ((writer, writer.default) for writer in WRITERS):

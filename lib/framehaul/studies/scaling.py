@@ -16,10 +16,10 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 
 from framehaul import servers
-from framehaul.bench import measure, recording, store
-from framehaul.bench.children import Child, child, context, ended_with_the_block
+from framehaul.bench import measure, store
+from framehaul.bench.children import Child, child, context
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -53,7 +53,7 @@ def sizes(largest: int) -> list[int]:
     return [*(size for size in steps if size < largest), largest]
 
 
-@recording.study(SCALING)
+@recorded(SCALING)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure the compared techniques at each size up to `rows`, and streamed moves at a tenth of it and at all of it.
 
@@ -61,7 +61,6 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     up to a tenth always have a warm-up, which compiles loops and counts wire bytes.
     """
     both = this_run.servers()
-    this_run.entered(ended_with_the_block())
     of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
     ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
     per_size = sum(2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())

@@ -13,9 +13,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -165,7 +164,7 @@ class Result:
     reason: str | None = None
 
 
-@recording.study(SCRIPTS_STUDY, Result)
+@recorded(SCRIPTS_STUDY, Result)
 def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
     """Measure every script with each number of rows; rows that are written are verified, of reads their number is."""
     both, contents = this_run.servers(), dict[int, pa.Table]()
@@ -182,7 +181,7 @@ def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed
         return measured(task[1], contents[task[0]], home, both)
 
     schedule, name_of = Rounds(rounds, warmup, seed), "{0[1].name}".format
-    this_run.in_rounds([*product(sizes, SCRIPTS)], schedule, measure, row, name_of, home)
+    in_rounds([*product(sizes, SCRIPTS)], schedule, measure, this_run.log(row, name_of), home)
     for database in DATABASES:
         tables_of(both.of(database)).drop(TABLE)
     rows_text = ", ".join(f"{rows:,}" for rows in sizes)

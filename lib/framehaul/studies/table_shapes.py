@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Failed, Ok, Pass, Rounds, Skipped
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types, struct_types
@@ -191,7 +191,7 @@ def placed(directory: Path) -> pl.DataFrame:
     return store.read(directory / TABLE_SHAPES.results, Row).with_columns(table=labels)
 
 
-@recording.study(TABLE_SHAPES, Row)
+@recorded(TABLE_SHAPES, Row)
 def run(this_run: Recording, *, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> None:
     """Measure every shape at its numbers of rows."""
     both, schedule = this_run.servers(), Rounds(rounds, warmup, seed)

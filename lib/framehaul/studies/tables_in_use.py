@@ -22,10 +22,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from framehaul.bench import recording
-from framehaul.bench.children import child, context, ended_with_the_block
+from framehaul.bench.children import child, context
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import (
     Ok,
     Pass,
@@ -34,6 +33,7 @@ from framehaul.bench.rounds import (
     attempt,
     columns_of,
     describe,
+    in_rounds,
     right,
     value_of,
 )
@@ -192,7 +192,7 @@ def groups(
     return [*found, [Task(one, case, part) for one in busy for part in (ALONE, TOGETHER)]]
 
 
-@recording.study(TABLES_IN_USE, Row)
+@recorded(TABLES_IN_USE, Row)
 def run(
     this_run: Recording, *, appended: list[int], times: list[int], layouts: str, busy_rows: int, rounds: int, seed: int
 ) -> None:
@@ -204,7 +204,6 @@ def run(
     if unknown := {*names} - {*TABLES}:
         raise ValueError(f"LAYOUTS={layouts!r}: there is no {min(unknown)}; choose from {', '.join(TABLES)}")
     both = this_run.servers()
-    this_run.entered(ended_with_the_block())
     sizes = ", ".join(f"{one:,}" for one in sorted({*appended, busy_rows}))
     this_run.metadata["what"] = f"appends of {sizes} rows, {rounds} rounds"
     every = [(one, group) for one in LAYOUTS for group in groups(one, appended, times, names, busy_rows)]
@@ -237,7 +236,7 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
             # It imports drivers and compiles loops. If it fails, so does the pass that is recorded.
             attempt(partial(one_pass, copies, Task(technique, group[0].case, ALONE)))
         name_of = "{0.technique.name} ({0.case.layout})".format
-        this_run.in_rounds(group, rounds, measured, row, name_of)
+        in_rounds(group, rounds, measured, this_run.log(row, name_of))
 
 
 def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -5,10 +5,10 @@ from typing import cast
 
 import polars as pl
 
-from framehaul.bench import measure, recording, store
+from framehaul.bench import measure, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.ratios import MIN_ROUNDS
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds
 from framehaul.bench.trials import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.data import generator
@@ -38,7 +38,7 @@ def run(
     if study is None:
         raise ValueError(f"{database} {direction}: there is no such direction")
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    measured, schedule = recording.study(study)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
+    measured, schedule = recorded(study)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
     return measured(chosen, rows=rows, race=race, profile=profile, table=table, **schedule)
 
 

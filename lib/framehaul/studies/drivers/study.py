@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from framehaul.bench import ratios, recording
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, right
+from framehaul.bench import ratios
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.statistics import RATIO, never_wrong
 from framehaul.bench.store import Status
 from framehaul.data.equality import Difference, other_shape
@@ -105,7 +105,7 @@ ONE_QUERY = {"seconds": 0.0, "warmup_seconds": 0.0}
 """The part of a request about times: each connection sends one query."""
 
 
-@recording.study(POSTGRES_DRIVERS, Measurement)
+@recorded(POSTGRES_DRIVERS, Measurement)
 def run_postgres(
     this_run: Recording, *, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float
 ) -> None:
@@ -118,7 +118,7 @@ def run_postgres(
     _measure(this_run, target, tasks, Rounds(rounds, seed=seed), time)
 
 
-@recording.study(CLICKHOUSE_CLIENTS, Measurement)
+@recorded(CLICKHOUSE_CLIENTS, Measurement)
 def run_clickhouse(
     this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, concurrency: list[int]
 ) -> None:
@@ -149,7 +149,7 @@ def _measure(
     def measure(task: Task, _: int) -> dict[str, Any]:
         return measured(task, target, this_run.settings, time)
 
-    this_run.in_rounds(tasks, rounds, measure, row, "{0[0].name}: {0[1].name}".format)
+    in_rounds(tasks, rounds, measure, this_run.log(row, "{0[0].name}: {0[1].name}".format))
 
 
 def measured(task: Task, target: Target, settings: Settings, time: Mapping[str, float] = ONE_QUERY) -> dict[str, Any]:

@@ -16,10 +16,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import recording, store
+from framehaul.bench import store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, called, opened, quiet_drivers
-from framehaul.bench.recording import Recording, which
+from framehaul.bench.recording import Recording, recorded, which
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, of_today, trials_of
 from framehaul.codecs.compiled import start_numba
 from framehaul.data.frames import from_polars, to_pandas, to_polars
@@ -108,12 +108,12 @@ class Cell(Tried):
     detail: str = ""
 
 
-@recording.study(FAULTS_STUDY, Cell, in_order, of_today)
+@recorded(FAULTS_STUDY, Cell, in_order, of_today)
 def run(this_run: Recording, *, hold: int, tried: str = "all") -> None:
     """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then load servers for `hold` s.
 
     The servers are always separate embedded ones, because they are killed. Raises ServerError if servers cannot be
-    started, and the errors of `recording.study`.
+    started, and the errors of `recorded`.
     """
     chosen = chosen_techniques(tried)
     broken = this_run.entered(breakable(this_run.settings.postgres_extensions))

@@ -21,9 +21,8 @@ import pandas as pd
 import polars as pl
 import psycopg
 
-from framehaul.bench import recording
 from framehaul.bench.measure import attempted, opened, quiet_drivers
-from framehaul.bench.recording import Recording, which
+from framehaul.bench.recording import Recording, recorded, which
 from framehaul.bench.rounds import describe
 from framehaul.bench.store import EXACT
 from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, of_today, trials_of
@@ -76,11 +75,11 @@ class Cell(Tried):
     why: str = ""
 
 
-@recording.study(FIDELITY, Cell, in_order, of_today)
+@recorded(FIDELITY, Cell, in_order, of_today)
 def run(this_run: Recording, *, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 
-    Raises ServerError when a server cannot be started, and the errors of `recording.study`.
+    Raises ServerError when a server cannot be started, and the errors of `recorded`.
     """
     chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
     this_run.expect(expected(chosen))

@@ -14,10 +14,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
@@ -107,7 +106,7 @@ class Conversion:
     reason: str | None = None
 
 
-@recording.study(JSON_PARQUET, Conversion)
+@recorded(JSON_PARQUET, Conversion)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every converter with every codec and return one row per pass."""
     content, temporary = buildings.table(rows, seed), tempfile.TemporaryDirectory
@@ -121,8 +120,8 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
         return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
 
-    schedule = Rounds(rounds, warmup, seed)
-    this_run.in_rounds([*product(CONVERTERS, CODECS)], schedule, convert, row, " ".join, home)
+    tasks, schedule = [*product(CONVERTERS, CODECS)], Rounds(rounds, warmup, seed)
+    in_rounds(tasks, schedule, convert, this_run.log(row, " ".join), home)
     megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
     what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
     toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}

@@ -17,9 +17,9 @@ import pyarrow as pa
 from framehaul.api.choice import MODES, named_techniques
 from framehaul.api.create import unmarked
 from framehaul.api.derive import Derived, derive
-from framehaul.bench import measure, recording, statistics, store
+from framehaul.bench import measure, statistics, store
 from framehaul.bench.measure import ExistingRows, PassOptions
-from framehaul.bench.recording import Recording
+from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds
 from framehaul.bench.trials import Stage, leaders
 from framehaul.data import generator
@@ -191,12 +191,12 @@ def terms(frame: Frame, **_: object) -> dict[str, Any]:
     return {"mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
 
 
-@recording.study(OWN_DATA, terms=terms)
+@recorded(OWN_DATA, terms=terms)
 def run(this_run: Recording, frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> None:
     """Measure every technique with the frame and return one row per pass.
 
     In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Raises FrameError when a
-    server does not hold the frame, and the errors of `recording.study`.
+    server does not hold the frame, and the errors of `recorded`.
     """
     (content, kept), table = parted(frame.derived.content, frame.mode), frame.table
     rows, schedule = content.num_rows, Rounds(rounds, warmup, seed)

@@ -20,9 +20,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from framehaul import servers
-from framehaul.bench import recording
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, value_of
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, value_of
 from framehaul.bench.store import Status
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
@@ -178,7 +177,7 @@ class Bench:
 type Task = tuple[Service, Test]
 
 
-@recording.study(PGBENCH, Result)
+@recorded(PGBENCH, Result)
 def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services: str = "") -> None:
     """Run the tests of a workload on every service; `services` names the examples to run, by default all.
 
@@ -220,7 +219,7 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
     for service in offered:
         this_run.progress(f"{service.name}: creating data")
         benches[service] = attempt(partial(prepared, service), home)
-    this_run.in_rounds(tasks, Rounds(rounds, seed=seed), measure, row, "{0[0].name} {0[1].name}".format)
+    in_rounds(tasks, Rounds(rounds, seed=seed), measure, this_run.log(row, "{0[0].name} {0[1].name}".format))
     for task in written:  # only once, because the check of a large data set takes longer than a run
         checked = attempt(bench_of(task).check_accounts)
         if not isinstance(checked, Ok):

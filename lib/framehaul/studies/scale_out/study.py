@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from framehaul.bench import recording
 from framehaul.bench.meter import Meter
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
@@ -202,7 +201,7 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     return [Task(one, text(DATABASES[one.database], one.direction, *pair), *pair) for one in every for pair in pairs]
 
 
-@recording.study(SCALE_OUT, Result)
+@recorded(SCALE_OUT, Result)
 def run(
     this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]
 ) -> None:
@@ -246,4 +245,5 @@ def run(
 
     for database in DATABASES:  # for the first reads
         this_run.entered(tables_of(both.of(database)).loaded(TABLE, content))
-    this_run.in_rounds(planned, Rounds(rounds, warmup, seed), measure, row, lambda task: task.label, home)
+    log = this_run.log(row, lambda task: task.label)
+    in_rounds(planned, Rounds(rounds, warmup, seed), measure, log, home)

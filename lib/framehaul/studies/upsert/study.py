@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from framehaul.bench import recording, store
-from framehaul.bench.children import ended_with_the_block
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds
 from framehaul.bench.store import Status
 from framehaul.bench.trials import chosen_techniques, of_today
 from framehaul.servers import Server
@@ -88,19 +87,18 @@ class Trial(NamedTuple):
         if all(map(this_run.finished, rows)):
             return False
         with Bench(server, self.case, seed).filled() as bench:
-            once, rounds = partial(self.measure, bench), Rounds(self.passes, warmup, seed)
-            this_run.in_rounds(self.upserts, rounds, once, row, lambda one: f"{self.part}: {one.name}")
+            rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
+            in_rounds(self.upserts, rounds, partial(self.measure, bench), log)
         return True
 
 
-@recording.study(UPSERT_STUDY, Row, terms=of_today)
+@recorded(UPSERT_STUDY, Row, terms=of_today)
 def run(
     this_run: Recording, *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int,
     warmup: int, seed: int,
 ) -> None:  # fmt: skip
     """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures."""
     both, chosen = this_run.servers(), {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    this_run.entered(ended_with_the_block())
     tables = ", ".join(f"{one:,}" for one in sorted(targets))
     this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
     every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)

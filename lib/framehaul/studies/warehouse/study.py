@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import recording
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.store import Status
 from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
@@ -203,7 +202,7 @@ class Result:
     reason: str | None = None
 
 
-@recording.study(WAREHOUSE, Result)
+@recorded(WAREHOUSE, Result)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
     """Move the table along every route into every warehouse and return one row per pass.
 
@@ -222,7 +221,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, 
         return moved(task, both, this_run.settings, content, home, parallel)
 
     name, schedule = "{0[0].name} to {0[1]}".format, Rounds(rounds, warmup, seed)
-    this_run.in_rounds([*product(ROUTES, WAREHOUSES)], schedule, move, row, name, home)
+    in_rounds([*product(ROUTES, WAREHOUSES)], schedule, move, this_run.log(row, name), home)
 
 
 def moved(
