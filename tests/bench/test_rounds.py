@@ -69,15 +69,11 @@ def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> N
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(store.Row):
     """A row of the study below."""
 
-    run_id: str
     task: str
-    pass_: int
     value: int | None = None
-    status: store.Status = "ok"
-    reason: str | None = None
 
 
 def study(rows: int, fail_after: int | None = None) -> list[tuple[str, int]]:
@@ -93,7 +89,7 @@ def study(rows: int, fail_after: int | None = None) -> list[tuple[str, int]]:
             return {"value": number}
 
         def row(task: str, number: int, found: Pass[dict[str, Any]]) -> Row:
-            return Row(made.run_id, task, number, **columns_of(found))
+            return Row(made.run_id, number, task, **columns_of(found))
 
         in_rounds(TASKS, Rounds(2, warmup=1), measure, made.log(row, str))
 

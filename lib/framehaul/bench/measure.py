@@ -80,8 +80,10 @@ def run(
 
     A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
     for it to come back; when it does not, ServerError is raised, and finished passes have been recorded. Setting
-    `log.stop` ends the run with KeyboardInterrupt before its next pass.
+    `log.stop` ends the run with KeyboardInterrupt before its next pass. Without passes to make, it loads no table.
     """
+    if not log.left(techniques, rounds):
+        return
     with Passes(server, table, content, techniques, options) as passes, asyncio.Runner() as runner:
 
         def progress(technique: Technique, number: int) -> None:

@@ -122,6 +122,10 @@ class Log[T, V]:
     """Take the number of passes of a loop that begins."""
     stop: threading.Event | None = None
 
+    def left(self, tasks: Sequence[T], rounds: Rounds) -> list[T]:
+        """Return the tasks with passes that an interrupted run has not recorded."""
+        return [task for task in tasks if not all(self.finished(task, at + 1) for at in range(rounds.passes))]
+
 
 def in_rounds[T: Hashable, V](
     tasks: Sequence[T], rounds: Rounds, measure: Callable[[T, int], V], log: Log[T, V], home: Path | None = None
@@ -132,7 +136,7 @@ def in_rounds[T: Hashable, V](
     run has finished are left out, and a task without further passes has no warm-up. Raises KeyboardInterrupt between
     two tasks after `log.stop` was set.
     """
-    left = {task for task in tasks if not all(log.finished(task, at + 1) for at in range(rounds.passes))}
+    left = {*log.left(tasks, rounds)}
     skipped: dict[T, Skipped] = {}
     log.expect(len(tasks) * (rounds.warmup + rounds.passes))
     with settled():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import httpx
 import polars as pl
@@ -113,13 +113,14 @@ class Tables:
             self.run(self.dropping.format(self.quoted(name)))
 
     @contextmanager
-    def loaded(self, table: Table, content: pa.Table) -> Iterator[None]:
+    def loaded(self, table: Table, content: pa.Table | None = None) -> Iterator[Self]:
         """Create and fill a table and wait until the server has no work left of it; drop it at the end of the block."""
+        self.create(table)
         try:
-            self.create(table)
-            self.load(table, content)
+            if content is not None:
+                self.load(table, content)
             self.quiesce()
-            yield
+            yield self
         finally:
             self.drop(table)
 

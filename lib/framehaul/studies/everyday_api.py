@@ -16,12 +16,11 @@ import pandas as pd
 import polars as pl
 
 from framehaul import servers
-from framehaul.bench import ratios, statistics
-from framehaul.bench.children import answer_of, context
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.children import child, context
 from framehaul.bench.meter import Meter
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -171,23 +170,19 @@ def read_once(answer: Connection, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class BatchedRead:
+class BatchedRead(store.Row):
     """A pass of a call that reads in batches; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     way: str
     label: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     frames: int | None = None
     arrow_bytes: int | None = None
     """The size of all rows as Arrow."""
     peak_rss_bytes: int | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 @recorded(EVERYDAY_API, BatchedRead)
@@ -205,10 +200,11 @@ def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> 
     sent = sums_of(to_polars(content, TABLE))
 
     def row(call: Call, number: int, outcome: Pass[dict[str, Any]]) -> BatchedRead:
-        return BatchedRead(this_run.run_id, *call[:3], size, number, **columns_of(outcome))
+        return BatchedRead(this_run.run_id, number, *call[:3], size, **columns_of(outcome))
 
     def measure(call: Call, _: int) -> dict[str, Any]:
-        found = answer_of(context(__name__), call.name, read_once, call.name)
+        with child(context(__name__), call.name, read_once, call.name) as process:
+            found = process.receive()
         sums = found.pop("sums")
         wrong = ", ".join(name for name in sent if sums.get(name) != sent[name])
         values = found | {"rows_per_s": size / found["seconds"], "arrow_bytes": content.nbytes}

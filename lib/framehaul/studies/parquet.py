@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
@@ -152,29 +151,25 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class RoundTrip:
+class RoundTrip(store.Row):
     """A pass that writes a file and reads it back; a missing number is None, never 0.
 
     `part` is `defaults` when the writer chose the codec itself, and `codec` otherwise. `types` and `row_order` are
     those of `buildings.difference`.
     """
 
-    run_id: str
     trial: str
     writer: str
     label: str
     part: str
     codec: str
     rows: int
-    pass_: int
     file_bytes: int | None = None
     row_groups: int | None = None
     write_seconds: float | None = None
     read_seconds: float | None = None
     types: str | None = None
     row_order: str | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 type Trial = tuple[Writer, str]
@@ -198,7 +193,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
         writer, codec = trial
         labels = name(trial), writer.name, writer.label, "defaults" if codec == writer.default else "codec", codec
-        return RoundTrip(this_run.run_id, *labels, rows, number, **columns_of(ended))
+        return RoundTrip(this_run.run_id, number, *labels, rows, **columns_of(ended))
 
     def measure(trial: Trial, _: int = 0) -> dict[str, Any]:
         return measured(trial, client_of(trial[0]), content, path)

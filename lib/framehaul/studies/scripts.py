@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
@@ -147,21 +147,17 @@ type Task = tuple[int, Script]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a script; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     script: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
     peak_rss_bytes: int | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 @recorded(SCRIPTS_STUDY, Result)
@@ -175,7 +171,7 @@ def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed
         pq.write_table(contents[rows], home / f"{rows}.parquet")
 
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-        return Result(this_run.run_id, *task[1][:3], task[0], number, **columns_of(outcome))
+        return Result(this_run.run_id, number, *task[1][:3], task[0], **columns_of(outcome))
 
     def measure(task: Task, _: int) -> dict[str, Any]:
         return measured(task[1], contents[task[0]], home, both)

@@ -241,7 +241,5 @@ def _measure(
                 whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
         return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved)
 
-    log = this_run.log(row)
-    if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):
-        return
-    measure.run(tried, both.of(database), shape.table, content, rounds, log, PassOptions(calls=calls))
+    options = PassOptions(calls=calls)
+    measure.run(tried, both.of(database), shape.table, content, rounds, this_run.log(row), options)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from framehaul.bench import store
 from framehaul.bench.children import child, context
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
 from framehaul.bench.recording import Recording, recorded
@@ -29,7 +30,6 @@ from framehaul.bench.rounds import (
     Ok,
     Pass,
     Rounds,
-    Skipped,
     attempt,
     columns_of,
     describe,
@@ -37,7 +37,6 @@ from framehaul.bench.rounds import (
     right,
     value_of,
 )
-from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -135,11 +134,10 @@ class Task(NamedTuple):
     part: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+@dataclass(frozen=True)
+class Row(store.Row):
     """A pass of an append, alone or together with other clients, or what a client saw of such a pass."""
 
-    run_id: str
     database: str
     technique: str
     label: str
@@ -149,7 +147,6 @@ class Row:
     rows: int
     part: str
     """`append`; `alone` or `together` for the table that others use; or the name of another client."""
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     index_bytes: int | None = None
@@ -166,8 +163,6 @@ class Row:
     p50_s: float | None = None
     p95_s: float | None = None
     longest_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 def groups(
@@ -228,15 +223,15 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
             this_run.write(row(task, number, Ok(of_client), client))
         return columns
 
-    if all(this_run.finished(row(one, number + 1, Skipped(""))) for one in group for number in range(rounds.passes)):
+    log = this_run.log(row, "{0.technique.name} ({0.case.layout})".format)
+    if not log.left(group, rounds):
         return
     with Copies(server, rounds.seed) as copies:
         grown = attempt(lambda: copies.grow(dict.fromkeys(task.case for task in group)))
         for technique in dict.fromkeys(task.technique for task in group):
             # It imports drivers and compiles loops. If it fails, so does the pass that is recorded.
             attempt(partial(one_pass, copies, Task(technique, group[0].case, ALONE)))
-        name_of = "{0.technique.name} ({0.case.layout})".format
-        in_rounds(group, rounds, measured, this_run.log(row, name_of))
+        in_rounds(group, rounds, measured, log)
 
 
 def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from framehaul.bench import ratios
+from framehaul.bench import ratios, store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.statistics import RATIO, never_wrong
-from framehaul.bench.store import Status
 from framehaul.data.equality import Difference, other_shape
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import PostgresServer, Server
@@ -71,17 +70,15 @@ CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items(
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(store.Row):
     """A pass of a driver and query; a missing number is None, never 0."""
 
-    run_id: str
     driver: str
     label: str
     language: str
     origin: str
     shape: str
     connections: int
-    pass_: int
     queries: int | None = None
     rows: int | None = None
     seconds: float | None = None
@@ -93,8 +90,6 @@ class Measurement:
     latency_p99_ms: float | None = None
     latency_max_ms: float | None = None
     client_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 type Task = tuple[Contender, Shape, int]
@@ -144,7 +139,7 @@ def _measure(
 
     def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
         driver, shape, connections = task
-        return Measurement(this_run.run_id, *driver[:-1], shape.name, connections, number, **columns_of(ended))
+        return Measurement(this_run.run_id, number, *driver[:-1], shape.name, connections, **columns_of(ended))
 
     def measure(task: Task, _: int) -> dict[str, Any]:
         return measured(task, target, this_run.settings, time)

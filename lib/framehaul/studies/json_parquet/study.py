@@ -14,10 +14,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.bench import store
 from framehaul.bench.meter import children_cpu_s
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
@@ -82,18 +82,16 @@ The process prints what the conversion took, as `json_lines` does, or nothing: t
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(store.Row):
     """A pass of a converter with a codec; a missing number is None, never 0.
 
     `types` and `row_order` are those of `buildings.difference`; programs have no `peak_rss_bytes`.
     """
 
-    run_id: str
     converter: str
     label: str
     codec: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
@@ -102,8 +100,6 @@ class Conversion:
     row_groups: int | None = None
     types: str | None = None
     row_order: str | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 @recorded(JSON_PARQUET, Conversion)
@@ -115,7 +111,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
 
     def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
         labels = task[0], CONVERTERS[task[0]][0], task[1]
-        return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
+        return Conversion(this_run.run_id, number, *labels, rows, **columns_of(ended))
 
     def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
         return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)

@@ -204,16 +204,14 @@ def run(this_run: Recording, frame: Frame, *, rounds: int, warmup: int, seed: in
     both = this_run.servers()
     ClickHouseTables(both.clickhouse).drop_beside(table)
     for some, size, stage in _plan(chosen, this_run, rows, schedule, race=bool(race)):
-        log = this_run.technique_log(size)
-        left = [one for one in some if not all(log.finished(one, at + 1) for at in range(stage.passes))]
-        if not left:
+        if not some:
             continue
-        server, moved = both.of(left[0].database), content.slice(0, size)
+        log, server, moved = this_run.technique_log(size), both.of(some[0].database), content.slice(0, size)
         existing = existing_rows(frame.mode, moved, kept, table, server)
         try:
-            measure.run(left, server, table, moved, stage, log, PassOptions(existing=existing))
+            measure.run(some, server, table, moved, stage, log, PassOptions(existing=existing))
         except (psycopg.Error, ReferenceTableError) as error:
-            raise FrameError(f"{DATABASES[left[0].database]} does not hold this frame: {error}") from error
+            raise FrameError(f"{DATABASES[some[0].database]} does not hold this frame: {error}") from error
     this_run.metadata["what"] = f"{rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
 
 

@@ -20,9 +20,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from framehaul import servers
+from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, value_of
-from framehaul.bench.store import Status
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
@@ -52,19 +52,17 @@ SUMMARY = re.compile(
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A run of a test on a service; a missing number is None, never 0.
 
     `disk_iops` counts reads and writes of the disk by all processes. Pass 0 is a failed check of accounts at the end.
     """
 
-    run_id: str
     service: str
     label: str
     test: str
     scale: int
     clients: int
-    pass_: int
     tps: float | None = None
     transactions: int | None = None
     seconds: float | None = None
@@ -73,8 +71,6 @@ class Result:
     latency_p95_ms: float | None = None
     latency_p99_ms: float | None = None
     disk_iops: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Bench:
@@ -209,7 +205,7 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
         service, test = task
         labels = service.name, service.label, test.name, test.scale, test.clients
-        return Result(this_run.run_id, *labels, number, **columns_of(outcome))
+        return Result(this_run.run_id, number, *labels, **columns_of(outcome))
 
     def measure(task: Task, _: int) -> dict[str, Any]:
         bench = bench_of(task)

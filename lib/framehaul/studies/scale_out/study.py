@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from framehaul.bench import store
 from framehaul.bench.meter import Meter
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -165,10 +165,9 @@ def read(target: moves.Target, technique: Technique, pieces: int, directory: Pat
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a direction with a number of workers and partitions; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     technique: str
@@ -176,12 +175,9 @@ class Result:
     workers: int
     partitions: int
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     server_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Task(NamedTuple):
@@ -209,7 +205,7 @@ def run(
     both = this_run.servers()
 
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-        return Result(this_run.run_id, *task.technique.key, *task[1:], rows, number, **columns_of(outcome))
+        return Result(this_run.run_id, number, *task.technique.key, *task[1:], rows, **columns_of(outcome))
 
     try:
         cluster = this_run.entered(opened(this_run.settings, max(workers)))

@@ -10,8 +10,7 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds
-from framehaul.bench.store import Status
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
 from framehaul.bench.trials import chosen_techniques, of_today
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
@@ -35,10 +34,9 @@ CLEAN = ["nothing", "all"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(store.Row):
     """A pass of an upsert; a missing number is None, never 0."""
 
-    run_id: str
     part: str
     database: str
     technique: str
@@ -46,7 +44,6 @@ class Row:
     target_rows: int
     rows: int
     share: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     read_before_s: float | None = None
@@ -63,8 +60,6 @@ class Row:
     """The rows of the frame in the table after the client was killed."""
     beside: int | None = None
     """The number of staging tables left after the client was killed."""
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Trial(NamedTuple):
@@ -80,14 +75,14 @@ class Trial(NamedTuple):
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            named = this_run.run_id, self.part, one.database, one.name, one.label
-            return Row(*named, self.case.target_rows, self.case.rows, self.case.share, number, **columns_of(outcome))
+            named, case = (self.part, one.database, one.name, one.label), self.case
+            sizes = case.target_rows, case.rows, case.share
+            return Row(this_run.run_id, number, *named, *sizes, **columns_of(outcome))
 
-        rows = [row(one, number + 1, Skipped("")) for one in self.upserts for number in range(self.passes)]
-        if all(map(this_run.finished, rows)):
+        rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
+        if not log.left(self.upserts, rounds):
             return False
         with Bench(server, self.case, seed).filled() as bench:
-            rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
             in_rounds(self.upserts, rounds, partial(self.measure, bench), log)
         return True
 

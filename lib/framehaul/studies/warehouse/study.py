@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
-from framehaul.bench.store import Status
 from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
@@ -182,24 +182,20 @@ type Task = tuple[Route, str]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a route into a warehouse; a missing number is None, never 0."""
 
-    run_id: str
     route: str
     label: str
     origin: str
     warehouse: str
     rows: int
-    pass_: int
     files: int | None = None
     file_bytes: int | None = None
     files_s: float | None = None
     load_s: float | None = None
     seconds: float | None = None
     rows_per_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 @recorded(WAREHOUSE, Result)
@@ -215,7 +211,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, 
 
     def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
         route, warehouse = task
-        return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
+        return Result(this_run.run_id, number, *route[:-1], warehouse, rows, **columns_of(ended))
 
     def move(task: Task, _: int) -> dict[str, Any]:
         return moved(task, both, this_run.settings, content, home, parallel)
