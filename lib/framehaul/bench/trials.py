@@ -67,6 +67,8 @@ class Trials[C: Tried]:
     """The reasons why techniques cannot run here, which `skip` adds."""
     left_out: dict[str, str] = field(default_factory=dict)
     """The reasons why a server does not allow a trial."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """The event that ends the trials before the next one."""
 
     def skip(self, technique: Technique, reason: str) -> None:
         """Record that a technique cannot run here."""
@@ -150,7 +152,7 @@ def trials_of(this_run: Recording) -> Trials[Any]:
             this_run.write(cell)
             this_run.progress(cell.technique)
 
-    return Trials(record, this_run.finished, this_run.metadata["unavailable"])
+    return Trials(record, this_run.finished, this_run.metadata["unavailable"], stop=this_run.stop)
 
 
 @dataclass(frozen=True)

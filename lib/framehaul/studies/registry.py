@@ -32,7 +32,6 @@ def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
 
 RUN = Parameter("run", "", "a run, as the path of a directory")
 EXPLORER = _study("00_explorer", RUN, only_reads=True, on_demand=True)
-PROFILE = Parameter("profile", 0, "1: store ClickHouse's ProfileEvents of every pass", smoke=1, reference=1)
 TABLE = Parameter(
     "table", "standard",
     "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
@@ -43,8 +42,8 @@ OF_DIRECTIONS = ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE
 TRANSFERS = (
     _study("01_postgres_write", ROWS.at(50_000), *OF_DIRECTIONS),
     _study("02_postgres_read", ROWS.at(150_000), *OF_DIRECTIONS),
-    _study("03_clickhouse_write", ROWS.at(150_000), *OF_DIRECTIONS, PROFILE),
-    _study("04_clickhouse_read", ROWS.at(200_000), *OF_DIRECTIONS, PROFILE),
+    _study("03_clickhouse_write", ROWS.at(150_000), *OF_DIRECTIONS),
+    _study("04_clickhouse_read", ROWS.at(200_000), *OF_DIRECTIONS),
 )
 
 SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)

@@ -6,7 +6,6 @@ from typing import cast
 import polars as pl
 
 from framehaul.bench import measure, store
-from framehaul.bench.measure import PassOptions
 from framehaul.bench.ratios import MIN_ROUNDS
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds
@@ -20,13 +19,13 @@ from framehaul.techniques.registry import Database, Direction
 
 
 def run(
-    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0, profile: int = 0,
+    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0,
     table: str = "standard",
 ) -> pl.DataFrame:  # fmt: skip
     """Measure every technique of a database and direction and return one row per pass.
 
-    In a `race` (1), slow techniques move fewer rows than fast ones. With `profile` (1), passes have the events that
-    ClickHouse counted. `table` is a key of TABLES. Passes are recorded in results/<database>_<direction>.csv.
+    In a `race` (1), slow techniques move fewer rows than fast ones. `table` is a key of TABLES. Passes are recorded in
+    results/<database>_<direction>.csv.
 
     Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
     end, with few rows and together with the fastest techniques, so that their ratios are known.
@@ -39,21 +38,21 @@ def run(
         raise ValueError(f"{database} {direction}: there is no such direction")
     chosen = techniques(cast("Database", database), cast("Direction", direction))
     measured, schedule = recorded(study)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
-    return measured(chosen, rows=rows, race=race, profile=profile, table=table, **schedule)
+    return measured(chosen, rows=rows, race=race, table=table, **schedule)
 
 
 def _measure(
-    this_run: Recording, chosen: list[Technique], /, *, rows: int, race: int, profile: int, table: str, **rounds: int
+    this_run: Recording, chosen: list[Technique], /, *, rows: int, race: int, table: str, **rounds: int
 ) -> None:
     """Record the passes of `run` in stages of growing size, and the server's version and settings."""
     schedule, moved = Rounds(rounds["rounds"], rounds["warmup"], rounds["seed"]), TABLES[table]
     server = this_run.servers().of(chosen[0].database)
     this_run.metadata["server"] = tables_of(server).metadata()
-    content, options = generator.arrow_table(moved, rows, schedule.seed), PassOptions(profile=bool(profile))
+    content = generator.arrow_table(moved, rows, schedule.seed)
 
     def measure_stage(some: list[Technique], stage: Stage) -> None:
-        part, log = content.slice(0, stage.rows), this_run.technique_log(stage.rows)
-        measure.run(some, server, moved, part, stage.rounds, log, options)
+        log = this_run.technique_log(stage.rows)
+        measure.run(some, server, moved, content.slice(0, stage.rows), stage.rounds, log)
 
     left, slow = chosen, list[Technique]()
     everyday = [one for one in chosen if one.origin == "everyday"]

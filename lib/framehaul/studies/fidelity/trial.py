@@ -83,7 +83,7 @@ def run(this_run: Recording, *, tried: str = "all") -> None:
     """
     chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
     this_run.expect(expected(chosen))
-    run_cells(both, chosen, cells, stop=this_run.stop)
+    run_cells(both, chosen, cells)
     this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
     cells.unavailable |= cells.left_out
 
@@ -117,16 +117,12 @@ def _fits(case: Case, kind: str) -> bool:
     return kind == "batches" or case.shapes is not PLAIN or difference_of(case, case.frame(kind)) is None
 
 
-def run_cells(
-    both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES,
-    stop: threading.Event | None = None,
-) -> None:  # fmt: skip
-    """Try every technique with every case, and `hostile` cases in a hostile session too, until `stop` is set.
+def run_cells(both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES) -> None:
+    """Try every technique with every case, and `hostile` cases in a hostile session too, until `trials.stop` is set.
 
     Cells of an interrupted run are not tried again. Raises ServerError if a server is gone, and ValueError if a table
     does not hold the values of a case that it should be able to hold.
     """
-    stop = stop or threading.Event()
 
     def try_all(database: Database) -> None:
         # Reads come first, because writes replace the tables.
@@ -136,9 +132,9 @@ def run_cells(
             with ExitStack() as stack:
                 places = [*_places(stack, database, both.of(database), here, trials)]
                 for technique in techniques:
-                    asyncio.run(_try(technique, places, trials, stop))
+                    asyncio.run(_try(technique, places, trials))
         except BaseException:
-            stop.set()  # ends the trials on the other server
+            trials.stop.set()  # ends the trials on the other server
             raise
 
     # Both servers at once: nothing is timed.
@@ -230,7 +226,7 @@ def _made(server: PostgresServer, create: list[str], drop: str, made: Server) ->
             tables.run(drop)
 
 
-async def _try(technique: Technique, places: list[Place], trials: Trials[Cell], stop: threading.Event) -> None:
+async def _try(technique: Technique, places: list[Place], trials: Trials[Cell]) -> None:
     """Try a technique with every case that an interrupted run has not recorded."""
     for session, reached, tables, cases in places:
         with relayed(reached, Relay) as (server, relay):
@@ -242,7 +238,7 @@ async def _try(technique: Technique, places: list[Place], trials: Trials[Cell], 
                         continue
                     if technique.direction == "write" and not _fits(case, technique.frame):
                         continue
-                    if stop.is_set():
+                    if trials.stop.is_set():
                         return
                     outcome, detail = await _outcome(caller, case, tables)
                     reason = why(technique, case.name, session, detail) if outcome == "loss" else ""
