@@ -119,7 +119,7 @@ class Passes:
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
-                    self._load(self._table, self._content)
+                    self.tables.make(self._table, self._content)
         except BaseException:
             self.__exit__()
             raise
@@ -130,13 +130,6 @@ class Passes:
         with contextlib.suppress(ServerError), self.tables.kept():
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
-
-    def _load(self, table: Table, content: pa.Table | None) -> None:
-        """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
-        self.tables.create(table)
-        if content is not None:
-            self.tables.load(table, content)
-        self.tables.quiesce()
 
     async def one(self, technique: Technique, number: int, server: Server | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.
@@ -180,7 +173,7 @@ class Passes:
         arguments: list[tuple[object, ...]] = [(self._table,)] * self._options.calls
         if one.direction == "write":
             with self.tables.kept():
-                self._load(self._existing.table_for(one, self._table), self._existing.rows)
+                self.tables.make(self._existing.table_for(one, self._table), self._existing.rows)
             arguments = [(self._table, part) for part in self._parts[one.frame]]
         returned: list[Any] = []
         compiling: list[float] = []

@@ -114,15 +114,19 @@ class Tables:
 
     @contextmanager
     def loaded(self, table: Table, content: pa.Table | None = None) -> Iterator[Self]:
-        """Create and fill a table and wait until the server has no work left of it; drop it at the end of the block."""
-        self.create(table)
+        """Make a table as `make` does, and drop it at the end of the block."""
         try:
-            if content is not None:
-                self.load(table, content)
-            self.quiesce()
+            self.make(table, content)
             yield self
         finally:
             self.drop(table)
+
+    def make(self, table: Table, content: pa.Table | None) -> None:
+        """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
+        self.create(table)
+        if content is not None:
+            self.load(table, content)
+        self.quiesce()
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Return the fingerprint of whole rows."""

@@ -15,17 +15,7 @@ from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import (
-    Ok,
-    Pass,
-    Rounds,
-    Skipped,
-    attempt,
-    columns_of,
-    describe,
-    in_rounds,
-    value_of,
-)
+from framehaul.bench.rounds import Ok, Pass, Rounds, Skipped, attempt, columns_of, describe, in_rounds, value_of
 from framehaul.data import generator
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE

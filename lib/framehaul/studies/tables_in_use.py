@@ -26,17 +26,7 @@ from framehaul.bench import store
 from framehaul.bench.children import child, context
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import (
-    Ok,
-    Pass,
-    Rounds,
-    attempt,
-    columns_of,
-    describe,
-    in_rounds,
-    right,
-    value_of,
-)
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, describe, in_rounds, right, value_of
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
