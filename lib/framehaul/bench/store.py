@@ -277,11 +277,6 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         os.close(locked)
 
 
-def machine_runs() -> list[Path]:
-    """Return the results directories of other machines' runs, the latest of a machine first."""
-    return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)
-
-
 def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata with the machine, Python, the libraries and the commit of this run."""
     commit = {"commit": run["commit"]} if "commit" in run else {}

@@ -64,9 +64,7 @@ class Trials[C: Tried]:
     finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """The reasons why techniques cannot run here, which `skip` adds."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """The reasons why a server does not allow a trial."""
+    """The reasons why techniques cannot run here, which `skip` adds, or why a server does not allow a trial."""
     stop: threading.Event = field(default_factory=threading.Event)
     """The event that ends the trials before the next one."""
 

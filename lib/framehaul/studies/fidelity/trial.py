@@ -84,8 +84,8 @@ def run(this_run: Recording, *, tried: str = "all") -> None:
     chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
     this_run.expect(expected(chosen))
     run_cells(both, chosen, cells)
-    this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
-    cells.unavailable |= cells.left_out
+    tried_here = [one for one in chosen if " ".join(one.key) not in cells.unavailable]
+    this_run.metadata["what"] = f"{len(tried_here)} techniques, {len(CASES)} cases"
 
 
 def patience(values: Mapping[str, Any]) -> int:
@@ -180,7 +180,7 @@ def _places(
         stack.callback(tables.drop, case.table)
     yield filled(server, tables, ordinary)
     if server.process_id is None:
-        trials.left_out[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
+        trials.unavailable[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
         return
     if hostile := [case for case in ordinary if case.hostile]:
         yield HOSTILE, stack.enter_context(hostile_session(server)), tables, hostile
