@@ -4,16 +4,15 @@ The first two run the same code, so any difference between them is noise. A cold
 passes have freed, as in a process that has just started.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import FunctionType
 from typing import Any
 
-from framehaul.bench import measure, recording
+from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds
-from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.studies.registry import NOISE
@@ -24,26 +23,22 @@ from framehaul.techniques.registry import named
 AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+@dataclass(frozen=True)
+class Result(store.Row):
     """One pass of a technique as one of its variants; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     technique: str
     label: str
     variant: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
     client_system_s: float | None = None
     minor_faults: int | None = None
     other_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 def variants(one: Technique) -> dict[str, Technique]:
@@ -69,8 +64,9 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
 
     def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
         one, variant = of[task]
+        names = {one.name for one in fields(Result)} - {"variant"}
         passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
-        return Result(variant=variant, **{name: passed[name] for name in passed.keys() & Result.__annotations__})
+        return Result(variant=variant, **{name: passed[name] for name in names})
 
     schedule, log = Rounds(rounds, warmup, seed), this_run.log(row)
     for path in COMPARED:

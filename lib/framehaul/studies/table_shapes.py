@@ -195,8 +195,8 @@ def placed(directory: Path) -> pl.DataFrame:
 def run(this_run: Recording, *, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> None:
     """Measure every shape at its numbers of rows."""
     both, schedule = this_run.servers(), Rounds(rounds, warmup, seed)
-    size_text, rounds_text = f"{rows:,} rows and {megabytes:g} MB", f"{rounds} rounds after {warmup} warm-up"
-    this_run.metadata["what"] = f"frames of up to {size_text}, {rounds_text}"
+    size_text = f"{rows:,} rows and {megabytes:g} MB"
+    this_run.metadata["what"] = f"frames of up to {size_text}, {rounds} rounds after {warmup} warm-up"
     for shape in SHAPES_OF[points]:
         once = replace(shape, content=functools.cache(shape.content))  # generated once for all directions
         for size, path in product(rows_of(shape, points, rows, megabytes, seed), COMPARED):
