@@ -13,6 +13,7 @@ from framehaul.bench import recording, store
 from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds, interruptible
 from framehaul.bench.study import ROWS, Study
 from framehaul.errors import ResultsError, SettingsError, UnavailableError, WrongResultError
+from framehaul.studies.registry import UPSERT_STUDY
 
 TASKS = ["a", "b", "c", "d"]
 type Recorded = list[tuple[str, int, Pass[Any]]]
@@ -146,6 +147,9 @@ def test_an_invalid_parameter_is_named_before_a_run_begins(results: Path) -> Non
     for rows in (0, True, "x"):
         with pytest.raises(SettingsError, match=f"ROWS='?{rows}'?: give a whole number of at least 1"):
             study(rows)  # type: ignore[arg-type]
+    for given, said in (({"shares": [101]}, "at least 0 and at most 100"), ({"tried": "some"}, "choose from all, ")):
+        with pytest.raises(SettingsError, match=said):
+            UPSERT_STUDY.check(given)
     assert not results.exists()
 
 

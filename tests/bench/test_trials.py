@@ -40,7 +40,7 @@ def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
             kept.record(replace(cell, detail=DETAIL))
         if interrupt:
             raise KeyboardInterrupt
-        kept.skip(SECOND, "it is not there")
+        kept.unavailable[" ".join(SECOND.key)] = "it is not there"
 
     try_all()
     return tried

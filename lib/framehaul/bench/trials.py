@@ -64,13 +64,9 @@ class Trials[C: Tried]:
     finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """The reasons why techniques cannot run here, which `skip` adds, or why a server does not allow a trial."""
+    """The reasons why techniques cannot run here, by `database direction name`, or why a server allows no trial."""
     stop: threading.Event = field(default_factory=threading.Event)
     """The event that ends the trials before the next one."""
-
-    def skip(self, technique: Technique, reason: str) -> None:
-        """Record that a technique cannot run here."""
-        self.unavailable[" ".join(technique.key)] = reason
 
 
 def _in_batches(move: Technique) -> Technique:
@@ -134,11 +130,6 @@ def chosen_techniques(
 def in_order(row: list[Any]) -> int:
     """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
     return next(at for at, one in enumerate(all_techniques()) if list(one.key) == row[:3])
-
-
-def of_today(*, tried: str = "all", **_: object) -> dict[str, Any]:
-    """Return the terms of a run besides its parameters: a tenth of the techniques is another one each day."""
-    return {"day": f"{dt.date.today()}" if tried == "tenth" else ""}
 
 
 def trials_of(this_run: Recording) -> Trials[Any]:

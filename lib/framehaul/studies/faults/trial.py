@@ -20,7 +20,7 @@ from framehaul.bench import store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, called, opened, quiet_drivers
 from framehaul.bench.recording import Recording, recorded, which
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, of_today, trials_of
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, trials_of
 from framehaul.codecs.compiled import start_numba
 from framehaul.data.frames import from_polars, to_pandas, to_polars
 from framehaul.data.schema import Table
@@ -108,7 +108,7 @@ class Cell(Tried):
     detail: str = ""
 
 
-@recorded(FAULTS_STUDY, Cell, in_order, of_today)
+@recorded(FAULTS_STUDY, Cell, in_order)
 def run(this_run: Recording, *, hold: int, tried: str = "all") -> None:
     """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then load servers for `hold` s.
 
@@ -211,7 +211,7 @@ def run_cells(
             subject.measure_bytes()
             subjects.append(subject)
         except UnavailableError as error:
-            trials.skip(technique, str(error))
+            trials.unavailable[" ".join(technique.key)] = str(error)
     for fault in faults:
         affected = []
         for subject in subjects:

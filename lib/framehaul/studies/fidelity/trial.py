@@ -25,7 +25,7 @@ from framehaul.bench.measure import attempted, opened, quiet_drivers
 from framehaul.bench.recording import Recording, recorded, which
 from framehaul.bench.rounds import describe
 from framehaul.bench.store import EXACT
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, of_today, trials_of
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, trials_of
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.data.schema import quote_postgres, quote_postgres_text
@@ -75,7 +75,7 @@ class Cell(Tried):
     why: str = ""
 
 
-@recorded(FIDELITY, Cell, in_order, of_today)
+@recorded(FIDELITY, Cell, in_order)
 def run(this_run: Recording, *, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 
@@ -244,7 +244,7 @@ async def _try(technique: Technique, places: list[Place], trials: Trials[Cell]) 
                     reason = why(technique, case.name, session, detail) if outcome == "loss" else ""
                     trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
             except UnavailableError as error:
-                trials.skip(technique, str(error))
+                trials.unavailable[" ".join(technique.key)] = str(error)
                 return
             finally:
                 await caller.close()

@@ -187,7 +187,6 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
     opened = this_run.entered(ExitStack())
     tasks, written = [*product(offered, tests)], set[Task]()
     benches: dict[Service, Pass[dict[int, Pass[Bench]]]] = {}
-    this_run.expect(len(offered) + rounds * len(tasks))
 
     def prepared(service: Service) -> dict[int, Pass[Bench]]:
         """Start a service, create its data sets, and limit its disk; return the data sets by scale."""

@@ -11,7 +11,7 @@ import polars as pl
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
-from framehaul.bench.trials import chosen_techniques, of_today
+from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import measure
@@ -87,7 +87,7 @@ class Trial(NamedTuple):
         return True
 
 
-@recorded(UPSERT_STUDY, Row, terms=of_today)
+@recorded(UPSERT_STUDY, Row)
 def run(
     this_run: Recording, *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int,
     warmup: int, seed: int,
