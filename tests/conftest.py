@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -244,17 +244,9 @@ def check_each(chosen: Iterable[Technique], check: Callable[[Technique], None]) 
         raise ExceptionGroup("some techniques failed", failures)
 
 
-@contextmanager
-def table_on(server: Server, table: Table, content: pa.Table | None = None) -> Iterator[Any]:
+def table_on(server: Server, table: Table, content: pa.Table | None = None) -> AbstractContextManager[Any]:
     """The tables of a server, among them this one, with these rows, until the block ends."""
-    tables = tables_of(server)
-    tables.create(table)
-    try:
-        if content is not None:
-            tables.load(table, content)
-        yield tables
-    finally:
-        tables.drop(table)
+    return tables_of(server).loaded(table, content)
 
 
 def url_of(server: ClickHouseServer) -> str:

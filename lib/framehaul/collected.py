@@ -38,7 +38,8 @@ def page(results: Path) -> dict[str, Any]:
     The keys are `runs`, `columns`, `rows` (one per technique and place) and `techniques` by `database/direction/name`.
     """
     known, rows, seen = list[dict[str, Any]](), list[dict[str, Any]](), set[str]()
-    for directory in dict.fromkeys([results, *store.machine_runs()]):
+    committed = sorted(store.MACHINES.glob("*/*/environment.json"), reverse=True)  # the latest of a machine first
+    for directory in dict.fromkeys([results, *(path.parent for path in committed)]):
         metadata, found = store.read_metadata(directory), []
         for notebook, study in STUDIES.items():
             path, run = directory / study.results, metadata["runs"].get(notebook, {})

@@ -105,21 +105,21 @@ def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def _is_port(text: str) -> bool:
-    return text.isdecimal() and int(text) in range(1, 65536)
-
-
 DIRECTORY: Reader = (lambda text: _path(text).is_dir(), "is not a directory; create it or unset the variable", _path)
+PORT: Reader = (
+    lambda text: text.isdecimal() and int(text) in range(1, 65536),
+    "is not a port; give a number from 1 to 65535",
+    int,
+)
 FLAG: Reader = ("0", "1").__contains__, "is neither 1, for yes, nor 0", lambda text: text == "1"
 SCHEDULER, URL = re.compile(r"(tcp|tls)://[^/\s]+:\d+"), re.compile("https?://")
 CHOICES: dict[str, Any] = {"servers": ServerMode, "transport": Transport, "preset": Preset}
-PORTS = "clickhouse_native_port", "postgres_port", "clickhouse_http_port"
 READERS: dict[str, Reader] = {
     **{
         name: (get_args(of).__contains__, f"is unknown; use one of {', '.join(get_args(of))}", str)
         for name, of in CHOICES.items()
     },
-    **dict.fromkeys(PORTS, (_is_port, "is not a port; give a number from 1 to 65535", int)),
+    **dict.fromkeys(("clickhouse_native_port", "postgres_port", "clickhouse_http_port"), PORT),
     **dict.fromkeys(("fresh", "reuse"), FLAG),
     **dict.fromkeys(("postgres_extensions", "exchange_dir", "shared_dir"), DIRECTORY),
     **dict.fromkeys(("data", "state_dir"), (str, "", _path)),

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from framehaul.bench.children import ChildError, answer_of, child, context, ended_with_the_block
+from framehaul.bench.children import ChildError, child, context, ended_with_the_block
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,8 @@ def test_a_child_answers_until_nobody_asks_and_says_what_it_raised_for_every_req
         assert [one.ask(number) for number in (1, 2)] == [2, 4]
     assert one.process.exitcode == 0
     assert threads == 1
-    assert len({first, answer_of(context(), "another", doubles)[0], os.getpid()}) == 3
+    with child(context(), "another", doubles) as another:
+        assert len({first, another.receive()[0], os.getpid()}) == 3
     for how, said in (
         (doubles, "^TypeError: unsupported operand"),
         (kills_itself, "^the process of one ended with -9$"),

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from framehaul.bench import store
-from framehaul.bench.recording import recording
+from framehaul.bench import recording, store
 from framehaul.bench.rounds import Failed, Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds, interruptible
-from framehaul.errors import ResultsError, UnavailableError, WrongResultError
+from framehaul.bench.study import ROWS, Study
+from framehaul.errors import ResultsError, SettingsError, UnavailableError, WrongResultError
+from framehaul.studies.registry import UPSERT_STUDY
 
 TASKS = ["a", "b", "c", "d"]
 type Recorded = list[tuple[str, int, Pass[Any]]]
@@ -32,12 +33,6 @@ def test_every_task_runs_once_in_each_round_in_an_order_shuffled_anew_and_the_sa
     assert len({tuple(task for task, number in measured if number == n) for n in range(1, 9)}) > 1
     first, again, other = (run(Rounds(8, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
-
-
-def test_parameters_that_make_no_sense_are_named() -> None:
-    for values, message in (((0, 0, 0), "ROUNDS=0"), ((1, -1, 0), "WARMUP=-1"), ((1, 0, -1), "SEED=-1")):
-        with pytest.raises(ValueError, match=message):
-            Rounds(*values)
 
 
 def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again() -> None:
@@ -75,34 +70,31 @@ def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> N
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(store.Row):
     """A row of the study below."""
 
-    run_id: str
     task: str
-    pass_: int
     value: int | None = None
-    status: store.Status = "ok"
-    reason: str | None = None
 
 
-def study(terms: dict[str, Any], fail_after: int | None = None) -> list[tuple[str, int]]:
+def study(rows: int, fail_after: int | None = None) -> list[tuple[str, int]]:
     """A study that dies after so many passes; what it measured."""
     measured: list[tuple[str, int]] = []
 
-    def measure(task: str, number: int) -> dict[str, Any]:
-        if len([one for one in measured if one[1] > 0]) == fail_after:
-            raise KeyboardInterrupt
-        measured.append((task, number))
-        return {"value": number}
-
-    with recording("99_example", "example.csv", Row, "task", terms) as made:
+    @recording.recorded(Study("99_example", "", (ROWS,)), Row)
+    def run(made: recording.Recording, *, rows: int) -> None:
+        def measure(task: str, number: int) -> dict[str, Any]:
+            if len([one for one in measured if one[1] > 0]) == fail_after:
+                raise KeyboardInterrupt
+            measured.append((task, number))
+            return {"value": number}
 
         def row(task: str, number: int, found: Pass[dict[str, Any]]) -> Row:
-            return Row(made.run_id, task, number, **columns_of(found))
+            return Row(made.run_id, number, task, **columns_of(found))
 
-        made.in_rounds(TASKS, Rounds(2, warmup=1), measure, row, str)
-        made.metadata |= {"what": "an example"}
+        in_rounds(TASKS, Rounds(2, warmup=1), measure, made.log(row, str))
+
+    run(rows=rows)
     return measured
 
 
@@ -114,7 +106,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def interrupt(results: Path) -> Path:
     with pytest.raises(KeyboardInterrupt):
-        study({"rows": 1}, fail_after=5)
+        study(1, fail_after=5)
     partial = results / "example.partial.jsonl"
     assert len(partial.read_text().splitlines()) == 6  # the terms and five passes
     return partial
@@ -122,7 +114,7 @@ def interrupt(results: Path) -> Path:
 
 def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_id = json.loads(interrupt(results).read_text().splitlines()[1])[0]
-    measured = study({"rows": 1})
+    measured = study(1)
     assert "goes on after 5 passes" in capsys.readouterr().out
     assert [number for _, number in measured if number > 0] == [2, 2, 2]
     assert len(measured) == 6  # a task that has nothing left needs no warm-up
@@ -131,30 +123,40 @@ def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest
     assert set(frame["run_id"]) == {run_id}
     assert not [*results.glob("*.partial.*")]
     assert store.read_metadata(results)["runs"]["99_example"]["resumed_after"] == 5
-    assert len(study({"rows": 1})) == 12
+    assert len(study(1)) == 12
 
 
 def test_other_terms_fresh_and_damage_start_anew_and_a_row_that_was_cut_off_is_measured_again(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = interrupt(results).read_bytes()
-    assert len(study({"rows": 2})) == 12
+    assert len(study(2)) == 12
     for damage in (b"", content.replace(b"[", b"\0", 1), b"\xff\xfe\n", b'"'):
         interrupt(results).write_bytes(damage)
-        assert len(study({"rows": 1})) == 12, damage
+        assert len(study(1)) == 12, damage
     partial = interrupt(results)
     assert len(store.read(results / "example.csv", Row)) == 8  # of the run before
     partial.write_bytes(partial.read_bytes()[:-4])
-    assert len([number for _, number in study({"rows": 1}) if number > 0]) == 4
+    assert len([number for _, number in study(1) if number > 0]) == 4
     interrupt(results)
     monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
-    assert len(study({"rows": 1})) == 12
+    assert len(study(1)) == 12
+
+
+def test_an_invalid_parameter_is_named_before_a_run_begins(results: Path) -> None:
+    for rows in (0, True, "x"):
+        with pytest.raises(SettingsError, match=f"ROWS='?{rows}'?: give a whole number of at least 1"):
+            study(rows)  # type: ignore[arg-type]
+    for given, said in (({"shares": [101]}, "at least 0 and at most 100"), ({"tried": "some"}, "choose from all, ")):
+        with pytest.raises(SettingsError, match=said):
+            UPSERT_STUDY.check(given)
+    assert not results.exists()
 
 
 def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with store.writing(results / "example.csv", Row, {"rows": 1}):
+    with store.writing(results / "example.csv", Row):
         left = {path.name: path.read_bytes() for path in results.iterdir()}
         monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
         with pytest.raises(ResultsError, match="is being written by another run"):
-            study({"rows": 1})
+            study(1)
         assert {path.name: path.read_bytes() for path in results.iterdir()} == left

@@ -212,7 +212,7 @@ def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers
     elsewhere, trials = replace(servers, postgres=replace(servers.postgres, process_id=None)), Trials[Cell](print)
     found = found_by(elsewhere, READER, "bool", "not UTF-8: FF FE 41, short", trials=trials)
     assert [(cell.case, cell.session, cell.outcome) for cell in found] == [("bool", DEFAULT, "exact")]
-    assert "embedded servers only" in trials.left_out["postgres: other sessions"]
+    assert "embedded servers only" in trials.unavailable["postgres: other sessions"]
 
 
 LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"

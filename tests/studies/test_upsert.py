@@ -62,17 +62,6 @@ def test_cases() -> None:
     assert Case(300, 1000, 90).label == "1,000 rows into 300, 30% there"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"targets": [0]}, {"incoming": [0]}, {"shares": [-1]}, {"shares": [101]}, {"tried": "some"}, {"rounds": 0}],
-    ids=str,
-)
-def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
-    sizes: dict[str, Any] = {name: [5] for name in ("targets", "incoming", "shares")}
-    with pytest.raises(ValueError, match=next(iter(given)).upper()):
-        study.run(**(sizes | {"tried": "all", "rounds": 1, "warmup": 0, "seed": 1} | given))
-
-
 @WHOLE
 def test_a_run_tries_all_and_is_right(out: Path, servers: Servers) -> None:
     passes = store.read(out / "results" / UPSERT_STUDY.results, Row)

@@ -90,12 +90,6 @@ def child(where: ForkServerContext, name: str, work: Callable[..., None], *argum
         process.join()
 
 
-def answer_of(where: ForkServerContext, name: str, work: Callable[..., None], *arguments: object) -> Any:
-    """Run a child and return its first answer; raise ChildError."""
-    with child(where, name, work, *arguments) as running:
-        return running.receive()
-
-
 def _work(work: Callable[..., None], connection: Connection, *arguments: object) -> None:
     """Call `work` and send its error, if any, as an answer."""
     map_libraries()

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import Server
 from framehaul.servers.relay import Relay, relayed
-from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
+from framehaul.servers.tables import Tables, tables_of
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS, awaited, entered
 from framehaul.techniques.registry import Key
@@ -56,8 +54,6 @@ class PassOptions:
 
     cold: Container[Key] = ()
     """Techniques whose passes find no memory that earlier passes have freed, as in a process that just started."""
-    profile: bool = False
-    """True to record the events that ClickHouse counts during a pass."""
     calls: int = 1
     """Calls of a pass, one after another: one call of few rows is too short to be timed. Writes send `content` in as
     many parts. Reads fetch all of it each time, and every frame is verified."""
@@ -80,8 +76,10 @@ def run(
 
     A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
     for it to come back; when it does not, ServerError is raised, and finished passes have been recorded. Setting
-    `log.stop` ends the run with KeyboardInterrupt before its next pass.
+    `log.stop` ends the run with KeyboardInterrupt before its next pass. Without passes to make, it loads no table.
     """
+    if not log.left(techniques, rounds):
+        return
     with Passes(server, table, content, techniques, options) as passes, asyncio.Runner() as runner:
 
         def progress(technique: Technique, number: int) -> None:
@@ -121,7 +119,7 @@ class Passes:
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
-                    self._load(self._table, self._content)
+                    self.tables.make(self._table, self._content)
         except BaseException:
             self.__exit__()
             raise
@@ -132,13 +130,6 @@ class Passes:
         with contextlib.suppress(ServerError), self.tables.kept():
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
-
-    def _load(self, table: Table, content: pa.Table | None) -> None:
-        """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
-        self.tables.create(table)
-        if content is not None:
-            self.tables.load(table, content)
-        self.tables.quiesce()
 
     async def one(self, technique: Technique, number: int, server: Server | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.
@@ -182,7 +173,7 @@ class Passes:
         arguments: list[tuple[object, ...]] = [(self._table,)] * self._options.calls
         if one.direction == "write":
             with self.tables.kept():
-                self._load(self._existing.table_for(one, self._table), self._existing.rows)
+                self.tables.make(self._existing.table_for(one, self._table), self._existing.rows)
             arguments = [(self._table, part) for part in self._parts[one.frame]]
         returned: list[Any] = []
         compiling: list[float] = []
@@ -190,30 +181,19 @@ class Passes:
         relaying = relayed(self._server, Relay) if relays else nullcontext((other or self._server, None))
         with relaying as (server, relay), install_timer("numba:compile", compiling.append):
             async with opened(one, server) as client:
-                bytes_before, events_before = relay.total_bytes if relay else 0, self._events()
+                bytes_before = relay.total_bytes if relay else 0
                 self._meter.start(memory=number < 1, cold=one.key in self._options.cold)
                 ends = [time.perf_counter()]
                 for each in arguments:
                     returned.append(await called(one, client, *each))
                     ends.append(time.perf_counter())
-                usage, events = self._meter.stop(), self._events() - events_before
+                usage = self._meter.stop()
                 wire_bytes = relay.total_bytes - bytes_before if relay else None
         if compiling:
             return await self._timed_calls(one, number, other)
-        profile_events = json.dumps(events, sort_keys=True) if events else None
         latencies = tuple(end - begin for begin, end in pairwise(ends))
-        moved = Moved(ends[-1] - ends[0], usage, None, wire_bytes, profile_events, latencies)
+        moved = Moved(ends[-1] - ends[0], usage, None, wire_bytes, latencies)
         return returned[-1:] if one.direction == "write" else returned, moved
-
-    def _events(self) -> Counter[str]:
-        """Return ClickHouse's event counters, or nothing unless they are asked for.
-
-        They count all queries; no others run during a pass, except what the server does by itself.
-        https://clickhouse.com/docs/operations/system-tables/events
-        """
-        if not self._options.profile or not isinstance(self.tables, ClickHouseTables):
-            return Counter()
-        return Counter({name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")})
 
     def _checked(self, returned: Frame | int | None, technique: Technique) -> str | None:
         """Return the dtypes of the frame that a pass gave, if any; raise WrongResultError when it is wrong."""

@@ -47,7 +47,6 @@ class Moved:
     usage: Usage
     dtypes: str | None
     wire_bytes: int | None = None
-    profile_events: str | None = None
     latencies_s: tuple[float, ...] = ()
 
 

@@ -6,34 +6,30 @@ import datetime as dt
 import functools
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import polars as pl
 import psutil
 
 from framehaul import servers
 from framehaul.bench import environment, store
+from framehaul.bench.children import ended_with_the_block
 from framehaul.bench.meter import Moved, cores_cpu_s
-from framehaul.bench.rounds import Log, Ok, Pass, Rounds, Skipped, columns_of, in_rounds
+from framehaul.bench.rounds import Log, Ok, Pass, Skipped, columns_of, interruptible
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _typeshed import DataclassInstance
 
     from framehaul.bench.study import Study
 
 type MakeRow[T, V] = Callable[[T, int, Pass[V]], DataclassInstance]
 """A function that makes a row of results of a task, the number of a pass and its outcome."""
-PARAMETERS = ContextVar[Mapping[str, Any]]("PARAMETERS")
-"""The parameters with which `study` last called a function that records, for the metadata of its run."""
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -59,17 +55,27 @@ def result(
 class Recording:
     """A run in progress: `write`, `finished` (`Writer.has`) and `so_far` (`Writer.read`) are those of its results.
 
-    `metadata` is stored at its end. `say` prints text above the progress bar.
+    `entered` enters a context that lasts until the run ends, and `metadata` is stored then. `say` prints text above the
+    progress bar. `stop` is set when the user interrupts the run.
     """
 
-    def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
+    def __init__(
+        self, study: Study, settings: Settings, writer: store.Writer, bar: Any, stop: threading.Event, stack: ExitStack
+    ) -> None:
         self.settings, self.run_id, self.write, self.finished = settings, writer.run_id, writer.write, writer.has
-        self.so_far, self.say, self._bar = writer.read, bar.write, bar
-        self.metadata: dict[str, Any] = {}
+        self.so_far, self.say, self.stop, self._study, self._bar = writer.read, bar.write, stop, study, bar
+        self.entered = stack.enter_context
+        self.metadata: dict[str, Any] = {"unavailable": {}}
+
+    def servers(self) -> Servers:
+        """Return both servers, which run until the run ends; raise ServerError when one cannot be reached."""
+        both = self.entered(servers.running(self.settings))
+        self.metadata |= {"servers": both.mode, "server": environment.server_versions(both)}
+        return both
 
     def expect(self, steps: int) -> None:
-        """Add steps to the total of the progress bar."""
-        self._bar.total = self._bar.n + steps
+        """Add steps to the total of the progress bar, unless it has as many left."""
+        self._bar.total = max(self._bar.total or 0, self._bar.n + steps)
         self._bar.refresh()
 
     def progress(self, step: str) -> None:
@@ -77,70 +83,31 @@ class Recording:
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
-    def log[T, V](
-        self, row: MakeRow[T, V], stop: threading.Event | None = None, name: Callable[[T], str] = attrgetter("name")
-    ) -> Log[T, V]:
+    def log[T, V](self, row: MakeRow[T, V], name: Callable[[T], str] = attrgetter("name")) -> Log[T, V]:
         """Return the log of a loop whose passes `row` turns into rows; the progress bar shows the `name` of a task."""
         return Log(
             lambda task, number, outcome: self.write(row(task, number, outcome)),
             lambda task, number: self.finished(row(task, number, Skipped(""))),
             lambda task, number: self.progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {name(task)}"),
-            stop,
+            self.expect,
+            self.stop,
         )
 
-    def technique_log(self, notebook: str, rows: int, stop: threading.Event) -> Log[Technique, Moved]:
+    def technique_log(self, rows: int) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""
-        return self.log(lambda one, number, outcome: result(self.run_id, notebook, one, rows, number, outcome), stop)
-
-    def in_rounds[T: Hashable, V](
-        self,
-        tasks: Sequence[T],
-        rounds: Rounds,
-        measure: Callable[[T, int], V],
-        row: MakeRow[T, V],
-        name: Callable[[T], str],
-        *,
-        stop: threading.Event | None = None,
-        home: Path | None = None,
-    ) -> None:
-        """Measure tasks in rounds and record the row of every pass; `attempt` describes `home`."""
-        in_rounds(tasks, rounds, measure, self.log(row, stop, name), home)
-
-
-def study[**P](
-    notebook: str, kind: store.RowClass | None = store.Result
-) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
-    """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
-
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. Rows without a `kind`
-    are cells of a study of outcomes.
-    """
-
-    def decorated(measure: Callable[P, None]) -> Callable[P, pl.DataFrame]:
-        @functools.wraps(measure)
-        def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
-            settings = load_settings()
-            if not settings.reuse:
-                simple = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
-                PARAMETERS.set(simple)
-                measure(*positional, **named)
-            stored = settings.out / "results" / f"{notebook.partition('_')[2]}.csv"
-            return store.read(stored, kind) if kind else store.read_cells(stored)
-
-        return run
-
-    return decorated
+        return self.log(lambda one, *passed: result(self.run_id, self._study.notebook, one, rows, *passed))
 
 
 @contextmanager
-def recording(
-    notebook: str, file: str, kind: store.RowClass, unit: str, terms: Mapping[str, Any], order: store.Order = None
+def _recording(
+    study: Study,
+    kind: store.RowClass,
+    parameters: dict[str, Any],
+    terms: Any,
+    stop: threading.Event,
+    order: store.Order,
 ) -> Iterator[Recording]:
-    """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
-
-    A run continues an interrupted run of the same code on the same `terms`. `store.writing` describes `order`. Raises
-    ResultsError when the file cannot be written.
-    """
+    """Write passes into the study's results; at the end of the block they are complete, with their metadata."""
     from tqdm import tqdm  # a package of the notebooks, which a script of `make mine` does without
 
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
@@ -149,10 +116,14 @@ def recording(
     load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu_s()
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
-        store.writing(results / file, kind, {**terms, **of_run}, order, fresh=settings.fresh) as writer,
-        tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
+        store.writing(
+            results / study.results, kind, [parameters, terms, of_run], order, fresh=settings.fresh
+        ) as writer,
+        tqdm(total=None, file=sys.stdout, mininterval=1, unit="pass", ncols=100) as bar,
+        ended_with_the_block(),
+        ExitStack() as stack,
     ):
-        this_run, resumed_after = Recording(settings, writer, bar), len(writer.finished)
+        this_run, resumed_after = Recording(study, settings, writer, bar, stop, stack), len(writer.finished)
         if resumed_after:
             this_run.say(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
@@ -161,8 +132,9 @@ def recording(
     known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
-        "parameters": PARAMETERS.get({}),
-        "unavailable": {},
+        "parameters": parameters,
+        "passes": parameters.get("rounds"),
+        "warmup": 0,
         "load_average": load,
         "commit": metadata["commit"],
         "made_with": environment.digest(metadata),
@@ -170,19 +142,40 @@ def recording(
         "data_filesystem": metadata["machine"]["state_dir_filesystem"],
         "stolen_s": round(cores_now[1] - cores[1], 2) if cores and cores_now else None,
     }
-    store.write_run(results, metadata, notebook, known | this_run.metadata)
+    store.write_run(results, metadata, study.notebook, known | parameters | this_run.metadata)
 
 
-@contextmanager
-def with_servers(
-    study: Study, kind: store.RowClass, rounds: Rounds, **terms: Any
-) -> Iterator[tuple[Recording, Servers]]:
-    """Record a study with both servers while the block lasts; its metadata has the terms and the servers' versions.
+def recorded[**P](
+    of: Study,
+    kind: store.RowClass = store.Result,
+    order: store.Order = None,
+    terms: Callable[..., dict[str, Any]] = lambda *_, **__: {},
+) -> Callable[[Callable[Concatenate[Recording, P], None]], Callable[P, pl.DataFrame]]:
+    """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    Raises ServerError when a server cannot be started or reached, and the errors of `recording`.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the stored passes. A run continues an
+    interrupted run of the same code with the same parameters and `terms`, which get the arguments. `store.writing`
+    describes `order`; with one, the rows are cells of a study of outcomes.
+
+    The function runs in another thread: an interrupt ends it between two passes. Raises SettingsError for an invalid
+    parameter, ResultsError when the file cannot be written, and the errors of the function.
     """
-    terms |= vars(rounds)
-    recorded = recording(study.notebook, study.results, kind, "pass", terms)
-    with recorded as this_run, servers.running(this_run.settings) as both:
-        this_run.metadata |= {**terms, "servers": both.mode, "server": environment.server_versions(both)}
-        yield this_run, both
+
+    def decorated(measure: Callable[Concatenate[Recording, P], None]) -> Callable[P, pl.DataFrame]:
+        @functools.wraps(measure)
+        def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
+            def work(stop: threading.Event) -> None:
+                with _recording(of, kind, parameters, terms(*positional, **named), stop, order) as this_run:
+                    measure(this_run, *positional, **named)
+
+            parameters = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
+            settings = load_settings()
+            if not settings.reuse:
+                of.check(parameters)
+                interruptible(work)
+            stored = settings.out / "results" / of.results
+            return store.read_cells(stored) if order else store.read(stored, kind)
+
+        return run
+
+    return decorated

@@ -100,26 +100,13 @@ def panics_raised() -> Iterator[None]:
         raise PanicError(describe(error)) from error
 
 
-def check(**given: tuple[int, int]) -> None:
-    """Raise ValueError, naming the parameter, for a value that is no integer or below its minimum."""
-    for name, (value, least) in given.items():
-        if type(value) is not int or value < least:
-            raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
-
-
 @dataclass(frozen=True)
 class Rounds:
-    """The numbers of rounds and of discarded warm-ups before them, and the seed of the order within each round.
-
-    Raises ValueError, naming the parameter, when one is out of range.
-    """
+    """The numbers of rounds and of discarded warm-ups before them, and the seed of the order within each round."""
 
     passes: int
     warmup: int = 0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
 @dataclass(frozen=True)
@@ -131,7 +118,13 @@ class Log[T, V]:
     """Return true for a pass that an interrupted run has recorded."""
     progress: Callable[[T, int], object] = lambda *_: None
     """Show the pass that begins; an error ends the run."""
+    expect: Callable[[int], object] = lambda _: None
+    """Take the number of passes of a loop that begins."""
     stop: threading.Event | None = None
+
+    def left(self, tasks: Sequence[T], rounds: Rounds) -> list[T]:
+        """Return the tasks with passes that an interrupted run has not recorded."""
+        return [task for task in tasks if not all(self.finished(task, at + 1) for at in range(rounds.passes))]
 
 
 def in_rounds[T: Hashable, V](
@@ -143,8 +136,9 @@ def in_rounds[T: Hashable, V](
     run has finished are left out, and a task without further passes has no warm-up. Raises KeyboardInterrupt between
     two tasks after `log.stop` was set.
     """
-    left = {task for task in tasks if not all(log.finished(task, at + 1) for at in range(rounds.passes))}
+    left = {*log.left(tasks, rounds)}
     skipped: dict[T, Skipped] = {}
+    log.expect(len(tasks) * (rounds.warmup + rounds.passes))
     with settled():
         for number in range(1 - rounds.warmup, rounds.passes + 1):
             for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from contextlib import contextmanager
-from dataclasses import MISSING, astuple, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
 from itertools import compress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast, get_type_hints
@@ -36,6 +36,20 @@ EXACT = "exact"
 type RowClass = type[DataclassInstance]
 """The dataclass of the rows of a results file."""
 type Order = Callable[[list[Any]], int] | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pass of a study; a missing number is None, never 0.
+
+    A study adds fields that identify the pass, without a default, and the measured fields.
+    """
+
+    run_id: str
+    pass_: int
+    _: KW_ONLY
+    status: Status = "ok"
+    reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +86,18 @@ class Result:
     client_system_s: float | None = None
     minor_faults: int | None = None
     other_cpu_s: float | None = None
-    profile_events: str | None = None
-    """ClickHouse's event counts as JSON, where they were asked for."""
 
 
 def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:
     """Return the columns of a results file with rows of this class, and their types."""
     hints = get_type_hints(kind)
     numbers = {int: pl.Int64, int | None: pl.Int64, float: pl.Float64, float | None: pl.Float64}
-    return {field.name.rstrip("_"): numbers.get(hints[field.name], pl.String) for field in fields(kind)}
+    return {field.name.rstrip("_"): numbers.get(hints[field.name], pl.String) for field in _columns(kind)}
+
+
+def _columns(kind: RowClass) -> list[Field[Any]]:
+    """Return the fields of a row in the order of the file: a row that ends with its status is known to be whole."""
+    return sorted(fields(kind), key=lambda one: one.kw_only is True)
 
 
 SCHEMA = schema_of(Result)
@@ -140,7 +157,7 @@ class Writer:
 
     def __init__(self, file: IO[str], kind: RowClass, left: list[list[Any]]) -> None:
         self._file, self._schema, self._rows = file, schema_of(kind), left
-        self._identifying = [one.default is MISSING and one.name != "run_id" for one in fields(kind)]
+        self._identifying = [one.default is MISSING and one.name != "run_id" for one in _columns(kind)]
         self.run_id = f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         if left and "run_id" in self._schema:
             self.run_id = left[0][[*self._schema].index("run_id")]
@@ -181,7 +198,8 @@ class Writer:
 
 def _values(row: DataclassInstance) -> list[Any]:
     """Return the values of a row as they are when they come back from JSON."""
-    values: list[Any] = json.loads(json.dumps(astuple(row), default=str))
+    texts = json.dumps([getattr(row, one.name) for one in _columns(type(row))], default=str)
+    values: list[Any] = json.loads(texts)
     return values
 
 
@@ -200,11 +218,12 @@ def read(path: Path, kind: RowClass = Result) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ResultsError(f"{path} cannot be read ({reason}); run again the notebook that writes it") from error
-    if frame.columns != [*schema]:
+    frame = frame.drop("profile_events", strict=False)  # a column of runs before December 2026
+    if {*frame.columns} != {*schema}:
         raise ResultsError(f"{path} has other columns than this version writes: another study, or older; run again")
     if "status" in schema and frame["status"].null_count():
         raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
-    return frame
+    return frame.select(schema.keys())
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
@@ -256,11 +275,6 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         _replace(directory / "environment.json", f"{text}\n")
     finally:
         os.close(locked)
-
-
-def machine_runs() -> list[Path]:
-    """Return the results directories of other machines' runs, the latest of a machine first."""
-    return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)
 
 
 def made_by(metadata: Mapping[str, Any], run: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +26,8 @@ class Parameter:
     """The value of the preset `quick`, and of a notebook when it is opened."""
     help: str
     least: float = 0
-    """The minimum of a number, or of each number of a list."""
+    most: float = sys.float_info.max
+    """The range of a number, or of each number of a list."""
     choices: tuple[str, ...] = ()
     smoke: Value | None = None
     reference: Value | None = None
@@ -52,10 +53,11 @@ class Parameter:
             numbers: list[Any] = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
         except ValueError:
             numbers = []
-        if not numbers or not all(self.least <= one < math.inf for one in numbers):
+        if not numbers or not all(self.least <= one <= self.most for one in numbers):
             kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+            most = "" if self.most == sys.float_info.max else f" and at most {self.most:g}"
             given = text if several or not numbers else numbers[0]
-            raise SettingsError(f"{self.name.upper()}={given!r}: give {kind} of at least {self.least:g}")
+            raise SettingsError(f"{self.name.upper()}={given!r}: give {kind} of at least {self.least:g}{most}")
         return numbers if several else numbers[0]
 
 
@@ -113,6 +115,12 @@ class Study:
     """True if it only reads results of other studies: it needs no server, and runs after them."""
     on_demand: bool = False
     """True if it runs only on request."""
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise SettingsError, which names the parameter and the valid values, for an invalid value."""
+        for one in self.parameters:
+            if one.name in values:
+                one.value(as_given(values[one.name]))
 
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
         """Return the expected seconds on two cores with these values.

@@ -7,10 +7,9 @@ import datetime as dt
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import statistics
 from framehaul.bench.ratios import MIN_ROUNDS
-from framehaul.bench.recording import Recording, recording
+from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique, techniques
@@ -67,13 +66,9 @@ class Trials[C: Tried]:
     finished: Callable[[C], bool] = lambda _: False
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """The reasons why techniques cannot run here, which `skip` adds."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """The reasons why a server does not allow a trial."""
-
-    def skip(self, technique: Technique, reason: str) -> None:
-        """Record that a technique cannot run here."""
-        self.unavailable[" ".join(technique.key)] = reason
+    """The reasons why techniques cannot run here, by `database direction name`, or why a server allows no trial."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """The event that ends the trials before the next one."""
 
 
 def _in_batches(move: Technique) -> Technique:
@@ -100,6 +95,7 @@ STREAMS = tuple(map(_in_batches, STREAMED))
 """All streamed moves as techniques, which keep the names of the moves."""
 
 
+@cache
 def all_techniques() -> list[Technique]:
     """Return all techniques that move a frame, without baselines, and the streamed moves, in the order of pages."""
     moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
@@ -109,7 +105,7 @@ def all_techniques() -> list[Technique]:
 def chosen_techniques(
     tried: str, among: Sequence[Technique] | None = None, today: dt.date | None = None
 ) -> list[Technique]:
-    """Return `all` techniques or a part of them; raise ValueError for an unknown word.
+    """Return `all` techniques or a part of them.
 
     - `families`: the first of each direction, origin and family
     - `directions`: the first of each direction and origin, without everyday calls, which take longest
@@ -126,8 +122,6 @@ def chosen_techniques(
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
         "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }
-    if tried not in kinds:
-        raise ValueError(f"TRIED={tried!r}: choose from {', '.join([*kinds, 'tenth'])}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in every:
         if kind := kinds[tried](one):
@@ -135,24 +129,21 @@ def chosen_techniques(
     return [*first.values()]
 
 
-@contextmanager
-def trials[C: Tried](
-    notebook: str, file: str, kind: type[C], unit: str, chosen: Sequence[Technique]
-) -> Iterator[tuple[Recording, Trials[C]]]:
-    """Record cells of the `chosen` techniques; the complete file has them in the techniques' order."""
-    place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
-    terms = {"tried": [one.key for one in chosen]}  # a tenth differs after midnight
-    with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
-        lock = threading.Lock()
+def in_order(row: list[Any]) -> int:
+    """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
+    return next(at for at, one in enumerate(all_techniques()) if list(one.key) == row[:3])
 
-        def record(cell: C) -> None:
-            with lock:
-                this_run.write(cell)
-                this_run.progress(cell.technique)
 
-        cells = Trials(record, this_run.finished)
-        yield this_run, cells
-        this_run.metadata |= {"unavailable": cells.unavailable}
+def trials_of(this_run: Recording) -> Trials[Any]:
+    """Return the trials of a run."""
+    lock = threading.Lock()
+
+    def record(cell: Tried) -> None:
+        with lock:
+            this_run.write(cell)
+            this_run.progress(cell.technique)
+
+    return Trials(record, this_run.finished, this_run.metadata["unavailable"], stop=this_run.stop)
 
 
 @dataclass(frozen=True)

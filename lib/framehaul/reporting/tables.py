@@ -192,7 +192,7 @@ def size_text(run: Mapping[str, Any]) -> str:
     if what := run.get("what"):
         return str(what)
     race = " at most, in a race" if run.get("race") else ""
-    table = f" of the table {run['table']!r}" if run.get("table") else ""
+    table = f" of the table {run['table']!r}" if run.get("table", "standard") != "standard" else ""
     passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
     return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import httpx
 import polars as pl
@@ -111,6 +111,22 @@ class Tables:
                 remedy = "it stays as it is. Rename it, or give framehaul another database"
                 raise ServerError(f"{self.product} holds a table {name} that framehaul did not make; {remedy}")
             self.run(self.dropping.format(self.quoted(name)))
+
+    @contextmanager
+    def loaded(self, table: Table, content: pa.Table | None = None) -> Iterator[Self]:
+        """Make a table as `make` does, and drop it at the end of the block."""
+        try:
+            self.make(table, content)
+            yield self
+        finally:
+            self.drop(table)
+
+    def make(self, table: Table, content: pa.Table | None) -> None:
+        """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
+        self.create(table)
+        if content is not None:
+            self.load(table, content)
+        self.quiesce()
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Return the fingerprint of whole rows."""

@@ -3,11 +3,10 @@
 Each call that reads in batches runs in its own process, whose memory is measured.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
@@ -16,12 +15,11 @@ import pandas as pd
 import polars as pl
 
 from framehaul import servers
-from framehaul.bench import ratios, recording, statistics
-from framehaul.bench.children import answer_of, context, ended_with_the_block
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.children import child, context
 from framehaul.bench.meter import Meter
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -175,64 +173,47 @@ def read_once(answer: Connection, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class BatchedRead:
+class BatchedRead(store.Row):
     """A pass of a call that reads in batches; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     way: str
     label: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     frames: int | None = None
     arrow_bytes: int | None = None
     """The size of all rows as Arrow."""
     peak_rss_bytes: int | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
-@recording.study(EVERYDAY_API.notebook, BatchedRead)
-def run(*, rows: int, rounds: int, seed: int) -> None:
+@recorded(EVERYDAY_API, BatchedRead)
+def run(this_run: Recording, *, rows: int, rounds: int, seed: int) -> None:
     """Read a table of a tenth of the rows, and a table of all rows, with each call that returns batches."""
-    check(ROWS=(rows, 1))
-    plan = Rounds(rounds, 0, seed)
-    with recording.with_servers(EVERYDAY_API, BatchedRead, plan, rows=rows) as (this_run, both), ended_with_the_block():
-        # Less than one batch shows nothing about memory.
-        sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
-        this_run.expect(len(CALLS) * len(sizes) * rounds)
-
-        def work(stop: threading.Event) -> None:
-            for size in sizes:
-                _read_all(this_run, both, size, plan, stop)
-
-        interruptible(work)
+    both = this_run.servers()
+    # Less than one batch shows nothing about memory.
+    for size in [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]:
+        _read_all(this_run, both, size, Rounds(rounds, 0, seed))
 
 
-def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds, stop: threading.Event) -> None:
+def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> None:
     """Load a table of `size` rows on both servers and read it with each call, in a child process."""
     content = generator.arrow_table(TABLE, size, rounds.seed)
     sent = sums_of(to_polars(content, TABLE))
 
     def row(call: Call, number: int, outcome: Pass[dict[str, Any]]) -> BatchedRead:
-        return BatchedRead(this_run.run_id, *call[:3], size, number, **columns_of(outcome))
+        return BatchedRead(this_run.run_id, number, *call[:3], size, **columns_of(outcome))
 
     def measure(call: Call, _: int) -> dict[str, Any]:
-        found = answer_of(context(__name__), call.name, read_once, call.name)
+        with child(context(__name__), call.name, read_once, call.name) as process:
+            found = process.receive()
         sums = found.pop("sums")
         wrong = ", ".join(name for name in sent if sums.get(name) != sent[name])
         values = found | {"rows_per_s": size / found["seconds"], "arrow_bytes": content.nbytes}
         return right(values, wrong and f"other values came of: {wrong}")
 
-    every = [tables_of(both.of(database)) for database in DATABASES]
-    try:
-        for tables in every:
-            tables.create(TABLE)
-            tables.load(TABLE, content)
-            tables.quiesce()
-        this_run.in_rounds(CALLS, rounds, measure, row, lambda call: call.name, stop=stop)
-    finally:
-        for tables in every:
-            tables.drop(TABLE)
+    with ExitStack() as stack:
+        for database in DATABASES:
+            stack.enter_context(tables_of(both.of(database)).loaded(TABLE, content))
+        in_rounds(CALLS, rounds, measure, this_run.log(row))

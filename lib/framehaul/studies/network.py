@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -15,18 +14,8 @@ import pyarrow as pa
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.rounds import (
-    Ok,
-    Pass,
-    Rounds,
-    Skipped,
-    attempt,
-    check,
-    columns_of,
-    describe,
-    interruptible,
-    value_of,
-)
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, Skipped, attempt, columns_of, describe, in_rounds, value_of
 from framehaul.data import generator
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -174,33 +163,26 @@ def placed(directory: Path) -> pl.DataFrame:
     )
 
 
-@recording.study(NETWORK.notebook, Result)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recorded(NETWORK, Result)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every task; warm-ups run over loopback only, because their effect does not depend on the network."""
-    check(ROWS=(rows, 1))
-    schedule = Rounds(rounds, warmup, seed)
-    with recording.with_servers(NETWORK, Result, schedule, rows=rows) as (this_run, both):
-        this_run.metadata["how"] = HOW
+    both = this_run.servers()
+    this_run.metadata["how"] = HOW
 
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            plain = recording.result(this_run.run_id, NETWORK.notebook, task.measured, rows, number, Skipped(""))
-            return Result(**vars(plain) | vars(task) | columns_of(outcome), task=task.text)
+    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+        plain = recording.result(this_run.run_id, NETWORK.notebook, task.measured, rows, number, Skipped(""))
+        return Result(**vars(plain) | vars(task) | columns_of(outcome), task=task.text)
 
-        if both.mode == "external":
-            external: Pass[dict[str, Any]] = Skipped(EXTERNAL)
-            this_run.in_rounds(tasks(), Rounds(rounds), lambda *_: value_of(external), row, lambda task: task.text)
-            return
-        with opened(this_run.settings, both) as proxies:
-            this_run.metadata["pgbouncer"] = proxies.pooler.values.version if isinstance(proxies.pooler, Ok) else None
-            this_run.expect((warmup + rounds) * len(tasks()) + len(pooled()))
-
-            def work(stop: threading.Event) -> None:
-                # The event loop is opened in this thread: a notebook's main thread already runs one.
-                with measuring(proxies, rows, seed) as make_pass:
-                    for planned, part in ((tasks(), schedule), (pooled(), Rounds(1))):
-                        this_run.in_rounds(planned, part, make_pass, row, lambda task: task.text, stop=stop)
-
-            interruptible(work)
+    log = this_run.log(row, lambda task: task.text)
+    if both.mode == "external":
+        external: Pass[dict[str, Any]] = Skipped(EXTERNAL)
+        in_rounds(tasks(), Rounds(rounds), lambda *_: value_of(external), log)
+        return
+    proxies = this_run.entered(opened(this_run.settings, both))
+    this_run.metadata["pgbouncer"] = proxies.pooler.values.version if isinstance(proxies.pooler, Ok) else None
+    make_pass = this_run.entered(measuring(proxies, rows, seed))
+    for planned, part in ((tasks(), Rounds(rounds, warmup, seed)), (pooled(), Rounds(1))):
+        in_rounds(planned, part, make_pass, log)
 
 
 @dataclass

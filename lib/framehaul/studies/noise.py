@@ -4,16 +4,15 @@ The first two run the same code, so any difference between them is noise. A cold
 passes have freed, as in a process that has just started.
 """
 
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import FunctionType
 from typing import Any
 
-from framehaul.bench import measure, recording
+from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.rounds import Pass, Rounds, check, interruptible
-from framehaul.bench.store import Status
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.studies.registry import NOISE
@@ -24,26 +23,22 @@ from framehaul.techniques.registry import named
 AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+@dataclass(frozen=True)
+class Result(store.Row):
     """One pass of a technique as one of its variants; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     technique: str
     label: str
     variant: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
     client_system_s: float | None = None
     minor_faults: int | None = None
     other_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 def variants(one: Technique) -> dict[str, Technique]:
@@ -59,26 +54,21 @@ def _renamed(function: Any, suffix: str) -> FunctionType:
     return copy
 
 
-@recording.study(NOISE.notebook, Result)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recorded(NOISE, Result)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure the variants of the compared techniques; raises the errors of `transfers.run`."""
-    check(ROWS=(rows, 1))
-    schedule = Rounds(rounds, warmup, seed)
-    with recording.with_servers(NOISE, Result, schedule, rows=rows) as (this_run, both):
-        content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
-        compared = [named(*path, name) for path, names in COMPARED.items() for name in names]
-        of = {task: (one, variant) for one in compared for variant, task in variants(one).items()}
-        cold = PassOptions(cold={task.key for task, (_, variant) in of.items() if variant == COLD})
+    both, content = this_run.servers(), generator.arrow_table(ANALYTICS_METRICS, rows, seed)
+    compared = [named(*path, name) for path, names in COMPARED.items() for name in names]
+    of = {task: (one, variant) for one in compared for variant, task in variants(one).items()}
+    cold = PassOptions(cold={task.key for task, (_, variant) in of.items() if variant == COLD})
 
-        def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
-            one, variant = of[task]
-            passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
-            return Result(variant=variant, **{name: passed[name] for name in passed.keys() & Result.__annotations__})
+    def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
+        one, variant = of[task]
+        names = {one.name for one in fields(Result)} - {"variant"}
+        passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
+        return Result(variant=variant, **{name: passed[name] for name in names})
 
-        def work(stop: threading.Event) -> None:
-            for path in COMPARED:
-                tasks, log = [task for task in of if task.key[:2] == path], this_run.log(row, stop)
-                this_run.expect(len(tasks) * (warmup + rounds))
-                measure.run(tasks, both.of(path[0]), ANALYTICS_METRICS, content, schedule, log, cold)
-
-        interruptible(work)
+    schedule, log = Rounds(rounds, warmup, seed), this_run.log(row)
+    for path in COMPARED:
+        tasks = [task for task in of if task.key[:2] == path]
+        measure.run(tasks, both.of(path[0]), ANALYTICS_METRICS, content, schedule, log, cold)

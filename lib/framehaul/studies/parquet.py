@@ -19,9 +19,9 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording, store
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, check, columns_of, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, right
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
@@ -151,71 +151,61 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class RoundTrip:
+class RoundTrip(store.Row):
     """A pass that writes a file and reads it back; a missing number is None, never 0.
 
     `part` is `defaults` when the writer chose the codec itself, and `codec` otherwise. `types` and `row_order` are
     those of `buildings.difference`.
     """
 
-    run_id: str
     trial: str
     writer: str
     label: str
     part: str
     codec: str
     rows: int
-    pass_: int
     file_bytes: int | None = None
     row_groups: int | None = None
     write_seconds: float | None = None
     read_seconds: float | None = None
     types: str | None = None
     row_order: str | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 type Trial = tuple[Writer, str]
 
 
-@recording.study(PARQUET.notebook, RoundTrip)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recorded(PARQUET, RoundTrip)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Write and read every file in rounds, then record the column chunks of each writer's default file."""
-    check(ROWS=(rows, 1))
-    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
+    content, both = buildings.table(rows, seed), this_run.servers()
     trials = [(writer, codec) for writer in WRITERS for codec in writer.offers]
-    with (
-        recording.with_servers(PARQUET, RoundTrip, schedule, rows=rows) as (this_run, both),
-        tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
-        ExitStack() as stack,
-    ):
-        this_run.expect(len(trials) * (warmup + rounds))
-        home, path = Path(directory), Path(directory) / "file.parquet"
+    home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-")))
+    path = home / "file.parquet"
 
-        @cache
-        def client_of(writer: Writer) -> Any:
-            return stack.enter_context(writer.opened(both.postgres, content))
+    @cache
+    def client_of(writer: Writer) -> Any:
+        return this_run.entered(writer.opened(both.postgres, content))
 
-        def name(trial: Trial) -> str:
-            return f"{trial[0].name}_{trial[1].replace(' ', '_')}"
+    def name(trial: Trial) -> str:
+        return f"{trial[0].name}_{trial[1].replace(' ', '_')}"
 
-        def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
-            writer, codec = trial
-            labels = name(trial), writer.name, writer.label, "defaults" if codec == writer.default else "codec", codec
-            return RoundTrip(this_run.run_id, *labels, rows, number, **columns_of(ended))
+    def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
+        writer, codec = trial
+        labels = name(trial), writer.name, writer.label, "defaults" if codec == writer.default else "codec", codec
+        return RoundTrip(this_run.run_id, number, *labels, rows, **columns_of(ended))
 
-        def measure(trial: Trial, _: int = 0) -> dict[str, Any]:
-            return measured(trial, client_of(trial[0]), content, path)
+    def measure(trial: Trial, _: int = 0) -> dict[str, Any]:
+        return measured(trial, client_of(trial[0]), content, path)
 
-        interruptible(lambda stop: this_run.in_rounds(trials, schedule, measure, row, name, stop=stop, home=home))
-        # Chunks are read outside the rounds, which an interrupted run does not repeat.
-        default_files = []
-        for trial in ((writer, writer.default) for writer in WRITERS):
-            if isinstance(attempt(partial(measure, trial)), Ok):
-                names = pl.lit(name(trial)).alias("trial"), pl.lit(trial[0].label).alias("label")
-                default_files.append(chunks_of(path).select(*names, pl.all()))
-        store.write_frame(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files))
+    in_rounds(trials, Rounds(rounds, warmup, seed), measure, this_run.log(row, name), home)
+    # Chunks are read outside the rounds, which an interrupted run does not repeat.
+    default_files = []
+    for trial in ((writer, writer.default) for writer in WRITERS):
+        if isinstance(attempt(partial(measure, trial)), Ok):
+            names = pl.lit(name(trial)).alias("trial"), pl.lit(trial[0].label).alias("label")
+            default_files.append(chunks_of(path).select(*names, pl.all()))
+    store.write_frame(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files))
 
 
 def chunks() -> pl.DataFrame:

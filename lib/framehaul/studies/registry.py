@@ -32,7 +32,6 @@ def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
 
 RUN = Parameter("run", "", "a run, as the path of a directory")
 EXPLORER = _study("00_explorer", RUN, only_reads=True, on_demand=True)
-PROFILE = Parameter("profile", 0, "1: store ClickHouse's ProfileEvents of every pass", smoke=1, reference=1)
 TABLE = Parameter(
     "table", "standard",
     "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
@@ -43,8 +42,8 @@ OF_DIRECTIONS = ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE
 TRANSFERS = (
     _study("01_postgres_write", ROWS.at(40_000), *OF_DIRECTIONS),
     _study("02_postgres_read", ROWS.at(100_000), *OF_DIRECTIONS),
-    _study("03_clickhouse_write", ROWS.at(100_000), *OF_DIRECTIONS, PROFILE),
-    _study("04_clickhouse_read", ROWS.at(150_000), *OF_DIRECTIONS, PROFILE),
+    _study("03_clickhouse_write", ROWS.at(100_000), *OF_DIRECTIONS),
+    _study("04_clickhouse_read", ROWS.at(150_000), *OF_DIRECTIONS),
 )
 
 SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
@@ -97,7 +96,7 @@ INTO = (
     Parameter("targets", [20_000], "of upserts: rows of the table", 1, smoke=[300], reference=[10_000, 1_000_000]),
     Parameter("incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
               least=1, smoke=[30], reference=[1, 1_000, 100_000]),
-    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", smoke=[50]),
+    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", most=100, smoke=[50]),
 )  # fmt: skip
 UPSERT_STUDY = _study("19_upsert", *INTO, TRIED.at("all"), ROUNDS.at(1, reference=3), WARMUP, SEED)
 

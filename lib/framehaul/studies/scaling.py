@@ -4,7 +4,6 @@ Each move runs in its own process: memory that other passes have freed would hid
 """
 
 import tempfile
-import threading
 import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,11 +16,11 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 
 from framehaul import servers
-from framehaul.bench import measure, recording, store
-from framehaul.bench.children import Child, child, context, ended_with_the_block
+from framehaul.bench import measure, store
+from framehaul.bench.children import Child, child, context
 from framehaul.bench.meter import Meter, Moved
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, check, interruptible, right
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -54,47 +53,36 @@ def sizes(largest: int) -> list[int]:
     return [*(size for size in steps if size < largest), largest]
 
 
-@recording.study(SCALING.notebook)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recorded(SCALING)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure the compared techniques at each size up to `rows`, and streamed moves at a tenth of it and at all of it.
 
     Below ten thousand rows a move's memory is not measurable: where a tenth is less, moves are made at one size. Sizes
     up to a tenth always have a warm-up, which compiles loops and counts wire bytes.
     """
-    check(ROWS=(rows, 1))
-    schedule = Rounds(rounds, warmup, seed)
-    with recording.with_servers(SCALING, store.Result, schedule, rows=rows) as (this_run, both), ended_with_the_block():
-        of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
-        ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
-        per_size = sum(2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
-        this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
-        # Comparisons of runs read the version here.
-        this_run.metadata["server"] = {"version": "; ".join(this_run.metadata["server"].values())}
-
-        def work(stop: threading.Event) -> None:
-            for size, rounds_of_size in of_size.items():
-                content = generator.arrow_table(TABLE, size, seed)
-                for (database, direction), names in COMPARED.items():
-                    compared = [named(database, direction, name) for name in names]
-                    log = this_run.technique_log(SCALING.notebook, size, stop)
-                    measure.run(compared, both.of(database), TABLE, content, rounds_of_size, log)
-            for size in ends:
-                _measure_moves(this_run, both, size, schedule, stop)
-
-        interruptible(work)
+    both = this_run.servers()
+    of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
+    ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
+    per_size = sum(2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
+    this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
+    # Comparisons of runs read the version here.
+    this_run.metadata["server"] = {"version": "; ".join(this_run.metadata["server"].values())}
+    for size, rounds_of_size in of_size.items():
+        content = generator.arrow_table(TABLE, size, seed)
+        for (database, direction), names in COMPARED.items():
+            compared, log = [named(database, direction, name) for name in names], this_run.technique_log(size)
+            measure.run(compared, both.of(database), TABLE, content, rounds_of_size, log)
+    for size in ends:
+        _measure_moves(this_run, both, size, Rounds(rounds, 1, seed))
 
 
-def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds, stop: threading.Event) -> None:
+def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> None:
     """Measure every move of `size` rows and verify every pass.
 
     When the process of a move ends early, the remaining passes of the move fail for the same reason.
     """
     content, reference = generator.arrow_table(TABLE, size, rounds.seed), TABLE.renamed(f"{TABLE.name}_sent")
-    sent = Expected(TABLE, content)
-
-    def row(move: Technique, number: int, outcome: Pass[Moved]) -> store.Result:
-        return recording.result(this_run.run_id, SCALING.notebook, move, size, number, outcome)
-
+    sent, log = Expected(TABLE, content), this_run.technique_log(size)
     for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -105,9 +93,7 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
                 tables.quiesce()
                 for move in moves:
                     with child(context(__name__), move.name, serve, move.name, file) as process:
-                        one = partial(_moved, process, tables, sent, file)
-                        of_move = Rounds(rounds.passes, warmup=1)
-                        this_run.in_rounds([move], of_move, one, row, lambda move: move.name, stop=stop)
+                        in_rounds([move], rounds, partial(_moved, process, tables, sent, file), log)
             finally:
                 for ours in (TABLE, reference):
                     tables.drop(ours)

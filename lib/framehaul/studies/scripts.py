@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording
-from framehaul.bench.rounds import Pass, Rounds, columns_of, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
@@ -147,50 +147,41 @@ type Task = tuple[int, Script]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a script; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     script: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
     peak_rss_bytes: int | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
-@recording.study(SCRIPTS_STUDY.notebook, Result)
-def run(*, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
+@recorded(SCRIPTS_STUDY, Result)
+def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed: int) -> None:
     """Measure every script with each number of rows; rows that are written are verified, of reads their number is."""
-    schedule, tasks = Rounds(rounds, warmup, seed), [*product(sizes, SCRIPTS)]
-    with (
-        tempfile.TemporaryDirectory(prefix="framehaul-scripts-") as name,
-        recording.with_servers(SCRIPTS_STUDY, Result, schedule, sizes=sizes) as (this_run, both),
-    ):
-        home, contents = Path(name).resolve(), dict[int, pa.Table]()
-        for rows in sizes:
-            generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
-            contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
-            pq.write_table(contents[rows], home / f"{rows}.parquet")
-        this_run.expect(len(tasks) * (warmup + rounds))
+    both, contents = this_run.servers(), dict[int, pa.Table]()
+    home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-scripts-"))).resolve()
+    for rows in sizes:
+        generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
+        contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
+        pq.write_table(contents[rows], home / f"{rows}.parquet")
 
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            return Result(this_run.run_id, *task[1][:3], task[0], number, **columns_of(outcome))
+    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+        return Result(this_run.run_id, number, *task[1][:3], task[0], **columns_of(outcome))
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
-            return measured(task[1], contents[task[0]], home, both)
+    def measure(task: Task, _: int) -> dict[str, Any]:
+        return measured(task[1], contents[task[0]], home, both)
 
-        name_of = "{0[1].name}".format
-        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, measure, row, name_of, stop=stop, home=home))
-        for database in DATABASES:
-            tables_of(both.of(database)).drop(TABLE)
-        rows_text = ", ".join(f"{rows:,}" for rows in sizes)
-        this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
+    schedule, name_of = Rounds(rounds, warmup, seed), "{0[1].name}".format
+    in_rounds([*product(sizes, SCRIPTS)], schedule, measure, this_run.log(row, name_of), home)
+    for database in DATABASES:
+        tables_of(both.of(database)).drop(TABLE)
+    rows_text = ", ".join(f"{rows:,}" for rows in sizes)
+    this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
 
 
 def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import polars as pl
@@ -15,12 +14,12 @@ import pyarrow.compute as pc
 from framehaul.bench import measure, recording, statistics, store
 from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Failed, Ok, Pass, Rounds, Skipped, check, interruptible
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Failed, Ok, Pass, Rounds, Skipped
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types, struct_types
 from framehaul.servers import Servers
-from framehaul.studies.registry import MEGABYTES, POINTS, TABLE_SHAPES
+from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
 
@@ -192,24 +191,16 @@ def placed(directory: Path) -> pl.DataFrame:
     return store.read(directory / TABLE_SHAPES.results, Row).with_columns(table=labels)
 
 
-@recording.study(TABLE_SHAPES.notebook, Row)
-def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> None:
-    """Measure every shape at its numbers of rows; raises ValueError for a parameter out of range."""
-    check(ROWS=(rows, 1))
-    for parameter, value in ((MEGABYTES, megabytes), (POINTS, points)):
-        parameter.value(str(value))
-    schedule, terms = Rounds(rounds, warmup, seed), {"rows": rows, "megabytes": megabytes, "points": points}
-    with recording.with_servers(TABLE_SHAPES, Row, schedule, **terms) as (this_run, both):
-        size_text, rounds_text = f"{rows:,} rows and {megabytes:g} MB", f"{rounds} rounds after {warmup} warm-up"
-        this_run.metadata["what"] = f"frames of up to {size_text}, {rounds_text}"
-
-        def work(stop: Event) -> None:
-            for shape in SHAPES_OF[points]:
-                once = replace(shape, content=functools.cache(shape.content))  # generated once for all directions
-                for size, path in product(rows_of(shape, points, rows, megabytes, seed), COMPARED):
-                    _measure(this_run, both, once, size, path, schedule, stop)
-
-        interruptible(work)
+@recorded(TABLE_SHAPES, Row)
+def run(this_run: Recording, *, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> None:
+    """Measure every shape at its numbers of rows."""
+    both, schedule = this_run.servers(), Rounds(rounds, warmup, seed)
+    size_text = f"{rows:,} rows and {megabytes:g} MB"
+    this_run.metadata["what"] = f"frames of up to {size_text}, {rounds} rounds after {warmup} warm-up"
+    for shape in SHAPES_OF[points]:
+        once = replace(shape, content=functools.cache(shape.content))  # generated once for all directions
+        for size, path in product(rows_of(shape, points, rows, megabytes, seed), COMPARED):
+            _measure(this_run, both, once, size, path, schedule)
 
 
 def rows_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -> list[int]:
@@ -231,7 +222,7 @@ def measured_on(shape: Shape, path: DatabaseDirection, size: int) -> list[Techni
 
 
 def _measure(
-    this_run: Recording, both: Servers, shape: Shape, size: int, path: DatabaseDirection, rounds: Rounds, stop: Event
+    this_run: Recording, both: Servers, shape: Shape, size: int, path: DatabaseDirection, rounds: Rounds
 ) -> None:
     """Measure one direction of one shape, all techniques in shuffled rounds."""
     (database, direction), calls, tried = path, CALLS.get(size, 1), measured_on(shape, path, size)
@@ -250,8 +241,5 @@ def _measure(
                 whole["peak_rss_bytes"] = None  # the frames of all calls are kept to be verified
         return Row(**whole, shape=shape.name, calls=calls, frame_bytes=moved)
 
-    log = this_run.log(row, stop)
-    if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):
-        return
-    this_run.expect(len(tried) * (rounds.warmup + rounds.passes))
-    measure.run(tried, both.of(database), shape.table, content, rounds, log, PassOptions(calls=calls))
+    options = PassOptions(calls=calls)
+    measure.run(tried, both.of(database), shape.table, content, rounds, this_run.log(row), options)

@@ -9,7 +9,6 @@ import asyncio
 import gc
 import itertools
 import math
-import threading
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -23,24 +22,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from framehaul.bench import recording
-from framehaul.bench.children import child, context, ended_with_the_block
+from framehaul.bench import store
+from framehaul.bench.children import child, context
 from framehaul.bench.measure import IN_FRAMES, Frame, called, opened
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import (
-    Ok,
-    Pass,
-    Rounds,
-    Skipped,
-    attempt,
-    check,
-    columns_of,
-    describe,
-    interruptible,
-    right,
-    value_of,
-)
-from framehaul.bench.store import Status
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, describe, in_rounds, right, value_of
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -138,11 +124,10 @@ class Task(NamedTuple):
     part: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+@dataclass(frozen=True)
+class Row(store.Row):
     """A pass of an append, alone or together with other clients, or what a client saw of such a pass."""
 
-    run_id: str
     database: str
     technique: str
     label: str
@@ -152,7 +137,6 @@ class Row:
     rows: int
     part: str
     """`append`; `alone` or `together` for the table that others use; or the name of another client."""
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     index_bytes: int | None = None
@@ -169,8 +153,6 @@ class Row:
     p50_s: float | None = None
     p95_s: float | None = None
     longest_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 def groups(
@@ -195,31 +177,27 @@ def groups(
     return [*found, [Task(one, case, part) for one in busy for part in (ALONE, TOGETHER)]]
 
 
-@recording.study(TABLES_IN_USE.notebook, Row)
-def run(*, appended: list[int], times: list[int], layouts: str, busy_rows: int, rounds: int, seed: int) -> None:
+@recorded(TABLES_IN_USE, Row)
+def run(
+    this_run: Recording, *, appended: list[int], times: list[int], layouts: str, busy_rows: int, rounds: int, seed: int
+) -> None:
     """Measure appends of `appended` rows into tables with `times` as many; of `busy_rows` while others use a table.
 
-    `layouts` are names of tables, or empty for all. Raises ValueError for a parameter out of range.
+    `layouts` are names of tables, or empty for all. Raises ValueError for an unknown name.
     """
-    check(APPENDED=(min(appended), 1), TIMES=(min(times), 0), BUSY_ROWS=(busy_rows, 1))
-    names, schedule = layouts.split() or [*TABLES], Rounds(rounds, 0, seed)
+    names = layouts.split() or [*TABLES]
     if unknown := {*names} - {*TABLES}:
         raise ValueError(f"LAYOUTS={layouts!r}: there is no {min(unknown)}; choose from {', '.join(TABLES)}")
-    terms = {"appended": appended, "times": times, "layouts": names, "busy_rows": busy_rows}
-    with recording.with_servers(TABLES_IN_USE, Row, schedule, **terms) as (this_run, both), ended_with_the_block():
-        sizes = ", ".join(f"{one:,}" for one in sorted({*appended, busy_rows}))
-        this_run.metadata["what"] = f"appends of {sizes} rows, {rounds} rounds"
-        every = [(one, group) for one in LAYOUTS for group in groups(one, appended, times, names, busy_rows)]
-        this_run.expect(rounds * sum(len(group) for _, group in every))
-
-        def work(stop: threading.Event) -> None:
-            for database, group in every:
-                measure(this_run, both.of(database), group, schedule, stop)
-
-        interruptible(work)
+    both = this_run.servers()
+    sizes = ", ".join(f"{one:,}" for one in sorted({*appended, busy_rows}))
+    this_run.metadata["what"] = f"appends of {sizes} rows, {rounds} rounds"
+    every = [(one, group) for one in LAYOUTS for group in groups(one, appended, times, names, busy_rows)]
+    this_run.expect(rounds * sum(len(group) for _, group in every))
+    for database, group in every:
+        measure(this_run, both.of(database), group, Rounds(rounds, 0, seed))
 
 
-def measure(this_run: Recording, server: Server, group: list[Task], rounds: Rounds, stop: threading.Event) -> None:
+def measure(this_run: Recording, server: Server, group: list[Task], rounds: Rounds) -> None:
     """Measure tasks in rounds and record every pass, after each technique has run once."""
 
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]], part: str = "") -> Row:
@@ -235,15 +213,15 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
             this_run.write(row(task, number, Ok(of_client), client))
         return columns
 
-    if all(this_run.finished(row(one, number + 1, Skipped(""))) for one in group for number in range(rounds.passes)):
+    log = this_run.log(row, "{0.technique.name} ({0.case.layout})".format)
+    if not log.left(group, rounds):
         return
     with Copies(server, rounds.seed) as copies:
         grown = attempt(lambda: copies.grow(dict.fromkeys(task.case for task in group)))
         for technique in dict.fromkeys(task.technique for task in group):
             # It imports drivers and compiles loops. If it fails, so does the pass that is recorded.
             attempt(partial(one_pass, copies, Task(technique, group[0].case, ALONE)))
-        name_of = "{0.technique.name} ({0.case.layout})".format
-        this_run.in_rounds(group, rounds, measured, row, name_of, stop=stop)
+        in_rounds(group, rounds, measured, log)
 
 
 def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

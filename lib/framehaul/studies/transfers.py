@@ -1,16 +1,14 @@
 """Transfers: every technique of a database and direction, in a race or in full."""
 
-import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
 
-from framehaul.bench import measure, recording, store
-from framehaul.bench.measure import PassOptions
+from framehaul.bench import measure, store
 from framehaul.bench.ratios import MIN_ROUNDS
-from framehaul.bench.rounds import Rounds, check, interruptible
-from framehaul.bench.study import Study
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Rounds
 from framehaul.bench.trials import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
@@ -24,13 +22,13 @@ ONE_LINE = pl.read_csv(Path(__file__).with_name("everyday_api.csv"))
 
 
 def run(
-    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0, profile: int = 0,
+    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0,
     table: str = "standard",
 ) -> pl.DataFrame:  # fmt: skip
     """Measure every technique of a database and direction and return one row per pass.
 
-    In a `race` (1), slow techniques move fewer rows than fast ones. With `profile` (1), passes have the events that
-    ClickHouse counted. `table` is a key of TABLES. Passes are recorded in results/<database>_<direction>.csv.
+    In a `race` (1), slow techniques move fewer rows than fast ones. `table` is a key of TABLES. Passes are recorded in
+    results/<database>_<direction>.csv.
 
     Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
     end, with few rows and together with the fastest techniques, so that their ratios are known. Without a race the
@@ -39,59 +37,46 @@ def run(
     Raises ValueError for an invalid parameter, ServerError when a server cannot be started or reached, SettingsError
     for an invalid variable and ResultsError when results cannot be written.
     """
-    check(ROWS=(rows, 1), RACE=(race, 0))
-    if table not in TABLES:
-        raise ValueError(f"TABLE={table!r}: choose from {', '.join(TABLES)}")
     study = next((one for one in TRANSFERS if one.name == f"{database}_{direction}"), None)
     if study is None:
         raise ValueError(f"{database} {direction}: there is no such direction")
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    measured, schedule = recording.study(study.notebook)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
-    return measured(study, chosen, rows=rows, race=race, profile=profile, table=table, **schedule)
+    measured, schedule = recorded(study)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
+    return measured(chosen, rows=rows, race=race, table=table, **schedule)
 
 
 def _measure(
-    study: Study, chosen: list[Technique], *, rows: int, race: int, profile: int, table: str, **rounds: int
+    this_run: Recording, chosen: list[Technique], /, *, rows: int, race: int, table: str, **rounds: int
 ) -> None:
     """Record the passes of `run` in stages of growing size, and the server's version and settings."""
     schedule, moved = Rounds(rounds["rounds"], rounds["warmup"], rounds["seed"]), TABLES[table]
-    terms: dict[str, Any] = {"rows": rows, "race": race, "profile": profile}
-    terms |= {} if table == "standard" else {"table": table}
-    with recording.with_servers(study, store.Result, schedule, **terms) as (this_run, both):
-        server = both.of(chosen[0].database)
-        this_run.metadata["server"] = tables_of(server).metadata()
+    server = this_run.servers().of(chosen[0].database)
+    this_run.metadata["server"] = tables_of(server).metadata()
+    content = generator.arrow_table(moved, rows, schedule.seed)
 
-        def work(stop: threading.Event) -> None:
-            content = generator.arrow_table(moved, rows, schedule.seed)
+    def measure_stage(some: list[Technique], stage: Stage) -> None:
+        log = this_run.technique_log(stage.rows)
+        measure.run(some, server, moved, content.slice(0, stage.rows), stage.rounds, log)
 
-            def measure_stage(some: list[Technique], stage: Stage) -> None:
-                this_run.expect(len(some) * (stage.rounds.warmup + stage.rounds.passes))
-                log = this_run.technique_log(study.notebook, stage.rows, stop)
-                options, part = PassOptions(profile=bool(profile)), content.slice(0, stage.rows)
-                measure.run(some, server, moved, part, stage.rounds, log, options)
-
-            left, again = chosen, list[Technique]()
-            everyday = [one for one in chosen if one.origin == "everyday"]
-            if everyday and rows >= LEAST_ROWS:
-                # The first round includes one-time work such as imports.
-                first = Stage(rows // 40, Rounds(2, 0, schedule.seed))
-                measure_stage(everyday, first)
-                fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
-                lines = ONE_LINE.filter(database=chosen[0].database, direction=chosen[0].direction)
-                common = [] if race else [*lines["technique"], *lines["changed"]]
-                slow = [one for one in everyday if one not in fast_enough and one.name not in common]
-                left = [one for one in chosen if one not in slow]
-                again = [one for one in chosen if one in slow or one.name in common]
-            *before, last = stages(rows, schedule, race=bool(race))
-            for stage in before:
-                measure_stage(left, stage)
-                left = leaders(left, this_run.so_far(), stage)
-            measure_stage(left, last)
-            if again:
-                again += [one for one in left if one not in again]
-                measure_stage(again, Stage(rows // 50, Rounds(MIN_ROUNDS, 0, schedule.seed)))
-
-        interruptible(work)
+    left, again = chosen, list[Technique]()
+    everyday = [one for one in chosen if one.origin == "everyday"]
+    if everyday and rows >= LEAST_ROWS:
+        first = Stage(rows // 40, Rounds(2, 0, schedule.seed))  # its first round has one-time work such as imports
+        measure_stage(everyday, first)
+        fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
+        lines = ONE_LINE.filter(database=chosen[0].database, direction=chosen[0].direction)
+        common = [] if race else [*lines["technique"], *lines["changed"]]
+        slow = [one for one in everyday if one not in fast_enough and one.name not in common]
+        left = [one for one in chosen if one not in slow]
+        again = [one for one in chosen if one in slow or one.name in common]
+    *before, last = stages(rows, schedule, race=bool(race))
+    for stage in before:
+        measure_stage(left, stage)
+        left = leaders(left, this_run.so_far(), stage)
+    measure_stage(left, last)
+    if again:
+        again += [one for one in left if one not in again]
+        measure_stage(again, Stage(rows // 50, Rounds(MIN_ROUNDS, 0, schedule.seed)))
 
 
 def read_all(directory: Path) -> pl.DataFrame:

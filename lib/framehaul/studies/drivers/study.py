@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from framehaul.bench import ratios, recording
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
+from framehaul.bench import ratios, store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.bench.statistics import RATIO, never_wrong
-from framehaul.bench.store import Status
-from framehaul.bench.study import Study
 from framehaul.data.equality import Difference, other_shape
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import PostgresServer, Server
@@ -71,17 +70,15 @@ CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items(
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(store.Row):
     """A pass of a driver and query; a missing number is None, never 0."""
 
-    run_id: str
     driver: str
     label: str
     language: str
     origin: str
     shape: str
     connections: int
-    pass_: int
     queries: int | None = None
     rows: int | None = None
     seconds: float | None = None
@@ -93,8 +90,6 @@ class Measurement:
     latency_p99_ms: float | None = None
     latency_max_ms: float | None = None
     client_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 type Task = tuple[Contender, Shape, int]
@@ -105,52 +100,51 @@ ONE_QUERY = {"seconds": 0.0, "warmup_seconds": 0.0}
 """The part of a request about times: each connection sends one query."""
 
 
-@recording.study(POSTGRES_DRIVERS.notebook, Measurement)
-def run_postgres(*, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float) -> None:
+@recorded(POSTGRES_DRIVERS, Measurement)
+def run_postgres(
+    this_run: Recording, *, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float
+) -> None:
     """Measure every PostgreSQL driver with every shape of query and return one row per pass; durations are seconds."""
-    check(CONNECTIONS=(connections, 1))
-    tasks = [*product(POSTGRES, POSTGRES_SHAPES, [connections])]
-    terms = {"connections": connections, "seconds": duration, "warmup_seconds": warmup_duration}
+    target = this_run.entered(target_on(this_run.servers().postgres))
     what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
-    _run(POSTGRES_DRIVERS, "postgres", tasks, Rounds(rounds, seed=seed), terms, what)
+    this_run.metadata |= {"what": what, "toolchains": catalog.versions()}
+    tasks = [*product(POSTGRES, POSTGRES_SHAPES, [connections])]
+    time = {"seconds": duration, "warmup_seconds": warmup_duration}
+    _measure(this_run, target, tasks, Rounds(rounds, seed=seed), time)
 
 
-@recording.study(CLICKHOUSE_CLIENTS.notebook, Measurement)
-def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrency: list[int]) -> None:
+@recorded(CLICKHOUSE_CLIENTS, Measurement)
+def run_clickhouse(
+    this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, concurrency: list[int]
+) -> None:
     """Measure every ClickHouse client with every table and return one row per pass.
 
     The published table is also fetched by `concurrency` parallel queries, which together fetch about the same number of
     rows. Each connection sends one query.
     """
-    check(ROWS=(rows, 1))
+    target = this_run.entered(target_on(this_run.servers().clickhouse, rows))
     tasks = [
         (contender, table.shape(max(1, rows // at_once)), at_once)
         for contender in CLICKHOUSE
         for table in CLICKHOUSE_TABLES
         for at_once in (concurrency if table is CLICKHOUSE_TABLES[0] else concurrency[:1])
     ]
-    terms, schedule = {"rows": rows, "concurrency": concurrency}, Rounds(rounds, warmup, seed)
-    _run(CLICKHOUSE_CLIENTS, "clickhouse", tasks, schedule, terms, f"{rows:,} rows, {rounds} passes")
+    _measure(this_run, target, tasks, Rounds(rounds, warmup, seed))
 
 
-def _run(study: Study, database: str, tasks: list[Task], rounds: Rounds, terms: Mapping[str, Any], what: str) -> None:
-    """Measure the tasks on a database and record every pass; `what` describes the run."""
-    with (
-        recording.with_servers(study, Measurement, rounds, **terms) as (run, both),
-        target_on(both.of(database), terms.get("rows", 0)) as target,
-    ):
-        run.expect(len(tasks) * (rounds.warmup + rounds.passes))
-        run.metadata |= {"what": what, "toolchains": catalog.versions() if database == "postgres" else {}}
+def _measure(
+    this_run: Recording, target: Target, tasks: list[Task], rounds: Rounds, time: Mapping[str, float] = ONE_QUERY
+) -> None:
+    """Measure the tasks on a server and record every pass."""
 
-        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
-            driver, shape, connections = task
-            return Measurement(run.run_id, *driver[:-1], shape.name, connections, number, **columns_of(ended))
+    def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
+        driver, shape, connections = task
+        return Measurement(this_run.run_id, number, *driver[:-1], shape.name, connections, **columns_of(ended))
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
-            return measured(task, target, run.settings, {name: terms.get(name, 0) for name in ONE_QUERY})
+    def measure(task: Task, _: int) -> dict[str, Any]:
+        return measured(task, target, this_run.settings, time)
 
-        name = "{0[0].name}: {0[1].name}".format
-        interruptible(lambda stop: run.in_rounds(tasks, rounds, measure, row, name, stop=stop))
+    in_rounds(tasks, rounds, measure, this_run.log(row, "{0[0].name}: {0[1].name}".format))
 
 
 def measured(task: Task, target: Target, settings: Settings, time: Mapping[str, float] = ONE_QUERY) -> dict[str, Any]:

@@ -16,12 +16,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import recording, store
+from framehaul.bench import store
 from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, called, opened, quiet_drivers
-from framehaul.bench.recording import which
-from framehaul.bench.rounds import check, interruptible
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
+from framehaul.bench.recording import Recording, recorded, which
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, trials_of
 from framehaul.codecs.compiled import start_numba
 from framehaul.data.frames import from_polars, to_pandas, to_polars
 from framehaul.data.schema import Table
@@ -114,31 +113,23 @@ class Cell(Tried):
     detail: str = ""
 
 
-@recording.study(FAULTS_STUDY.notebook, None)
-def run(*, hold: int, tried: str = "all") -> None:
+@recorded(FAULTS_STUDY, Cell, in_order)
+def run(this_run: Recording, *, hold: int, tried: str = "all") -> None:
     """Try every fault with the techniques that `chosen_techniques` returns for `tried`, then load servers for `hold` s.
 
-    The servers are always separate embedded ones, because they are killed. Raises ValueError for an invalid time or
-    choice, ServerError if servers cannot be started, and ResultsError if the file cannot be written.
+    The servers are always separate embedded ones, because they are killed. Raises ServerError if servers cannot be
+    started, and the errors of `recorded`.
     """
-    check(HOLD=(hold, 1))
     chosen = chosen_techniques(tried)
-    with (
-        trials(FAULTS_STUDY.notebook, FAULTS_STUDY.results, Cell, "trial", chosen) as (this_run, cells),
-        breakable(this_run.settings.postgres_extensions) as broken,
-    ):
-        this_run.expect(_expected(chosen))
-
-        def work(stop: threading.Event) -> None:
-            run_cells(broken, chosen, cells, stop)
-            this_run.metadata["recovery"] = broken.survives_a_crash()
-            with ThreadPoolExecutor(len(BOTH)) as pool:
-                loads = pool.map(lambda database: hold_load(broken, database, hold, stop), BOTH)
-                this_run.metadata["held"] = list(loads)
-
-        interruptible(work)
-        this_run.metadata |= {"servers": "embedded", "server": server_versions(broken.servers)}
-        this_run.metadata["what"] = f"{len(chosen)} techniques, {len(FAULTS)} faults"
+    broken = this_run.entered(breakable(this_run.settings.postgres_extensions))
+    this_run.expect(_expected(chosen))
+    run_cells(broken, chosen, trials_of(this_run), this_run.stop)
+    this_run.metadata["recovery"] = broken.survives_a_crash()
+    with ThreadPoolExecutor(len(BOTH)) as pool:
+        loads = pool.map(lambda database: hold_load(broken, database, hold, this_run.stop), BOTH)
+        this_run.metadata["held"] = list(loads)
+    this_run.metadata |= {"servers": "embedded", "server": server_versions(broken.servers)}
+    this_run.metadata["what"] = f"{len(chosen)} techniques, {len(FAULTS)} faults"
 
 
 def load_results() -> pl.DataFrame:
@@ -225,7 +216,7 @@ def run_cells(
             subject.measure_bytes()
             subjects.append(subject)
         except UnavailableError as error:
-            trials.skip(technique, str(error))
+            trials.unavailable[" ".join(technique.key)] = str(error)
     for fault in faults:
         affected = []
         for subject in subjects:

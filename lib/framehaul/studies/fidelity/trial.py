@@ -21,14 +21,11 @@ import pandas as pd
 import polars as pl
 import psycopg
 
-from framehaul import servers
-from framehaul.bench import recording
-from framehaul.bench.environment import server_versions
 from framehaul.bench.measure import attempted, opened, quiet_drivers
-from framehaul.bench.recording import which
-from framehaul.bench.rounds import describe, interruptible
+from framehaul.bench.recording import Recording, recorded, which
+from framehaul.bench.rounds import describe
 from framehaul.bench.store import EXACT
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, trials
+from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, trials_of
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.data.schema import quote_postgres, quote_postgres_text
@@ -78,23 +75,17 @@ class Cell(Tried):
     why: str = ""
 
 
-@recording.study(FIDELITY.notebook, None)
-def run(*, tried: str = "all") -> None:
+@recorded(FIDELITY, Cell, in_order)
+def run(this_run: Recording, *, tried: str = "all") -> None:
     """Try the techniques that `chosen_techniques` returns for `tried` with every case, and record one row per case.
 
-    Raises ValueError for an unknown choice, ServerError when a server cannot be started, and ResultsError when the file
-    cannot be written.
+    Raises ServerError when a server cannot be started, and the errors of `recorded`.
     """
-    chosen = chosen_techniques(tried)
-    with (
-        trials(FIDELITY.notebook, FIDELITY.results, Cell, "cell", chosen) as (this_run, cells),
-        servers.running(this_run.settings) as both,
-    ):
-        this_run.expect(expected(chosen))
-        this_run.metadata |= {"servers": both.mode, "server": server_versions(both)}
-        interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
-        this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
-        cells.unavailable |= cells.left_out
+    chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
+    this_run.expect(expected(chosen))
+    run_cells(both, chosen, cells)
+    tried_here = [one for one in chosen if " ".join(one.key) not in cells.unavailable]
+    this_run.metadata["what"] = f"{len(tried_here)} techniques, {len(CASES)} cases"
 
 
 def patience(values: Mapping[str, Any]) -> int:
@@ -126,16 +117,12 @@ def _fits(case: Case, kind: str) -> bool:
     return kind == "batches" or case.shapes is not PLAIN or difference_of(case, case.frame(kind)) is None
 
 
-def run_cells(
-    both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES,
-    stop: threading.Event | None = None,
-) -> None:  # fmt: skip
-    """Try every technique with every case, and `hostile` cases in a hostile session too, until `stop` is set.
+def run_cells(both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES) -> None:
+    """Try every technique with every case, and `hostile` cases in a hostile session too, until `trials.stop` is set.
 
     Cells of an interrupted run are not tried again. Raises ServerError if a server is gone, and ValueError if a table
     does not hold the values of a case that it should be able to hold.
     """
-    stop = stop or threading.Event()
 
     def try_all(database: Database) -> None:
         # Reads come first, because writes replace the tables.
@@ -145,9 +132,9 @@ def run_cells(
             with ExitStack() as stack:
                 places = [*_places(stack, database, both.of(database), here, trials)]
                 for technique in techniques:
-                    asyncio.run(_try(technique, places, trials, stop))
+                    asyncio.run(_try(technique, places, trials))
         except BaseException:
-            stop.set()  # ends the trials on the other server
+            trials.stop.set()  # ends the trials on the other server
             raise
 
     # Both servers at once: nothing is timed.
@@ -193,7 +180,7 @@ def _places(
         stack.callback(tables.drop, case.table)
     yield filled(server, tables, ordinary)
     if server.process_id is None:
-        trials.left_out[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
+        trials.unavailable[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"
         return
     if hostile := [case for case in ordinary if case.hostile]:
         yield HOSTILE, stack.enter_context(hostile_session(server)), tables, hostile
@@ -239,7 +226,7 @@ def _made(server: PostgresServer, create: list[str], drop: str, made: Server) ->
             tables.run(drop)
 
 
-async def _try(technique: Technique, places: list[Place], trials: Trials[Cell], stop: threading.Event) -> None:
+async def _try(technique: Technique, places: list[Place], trials: Trials[Cell]) -> None:
     """Try a technique with every case that an interrupted run has not recorded."""
     for session, reached, tables, cases in places:
         with relayed(reached, Relay) as (server, relay):
@@ -251,13 +238,13 @@ async def _try(technique: Technique, places: list[Place], trials: Trials[Cell], 
                         continue
                     if technique.direction == "write" and not _fits(case, technique.frame):
                         continue
-                    if stop.is_set():
+                    if trials.stop.is_set():
                         return
                     outcome, detail = await _outcome(caller, case, tables)
                     reason = why(technique, case.name, session, detail) if outcome == "loss" else ""
                     trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
             except UnavailableError as error:
-                trials.skip(technique, str(error))
+                trials.unavailable[" ".join(technique.key)] = str(error)
                 return
             finally:
                 await caller.close()

@@ -14,10 +14,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.bench import recording
+from framehaul.bench import store
 from framehaul.bench.meter import children_cpu_s
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, describe, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, in_rounds, right
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
@@ -82,18 +82,16 @@ The process prints what the conversion took, as `json_lines` does, or nothing: t
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(store.Row):
     """A pass of a converter with a codec; a missing number is None, never 0.
 
     `types` and `row_order` are those of `buildings.difference`; programs have no `peak_rss_bytes`.
     """
 
-    run_id: str
     converter: str
     label: str
     codec: str
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     client_cpu_s: float | None = None
@@ -102,36 +100,28 @@ class Conversion:
     row_groups: int | None = None
     types: str | None = None
     row_order: str | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
-@recording.study(JSON_PARQUET.notebook, Conversion)
-def run(*, rows: int, rounds: int, warmup: int, seed: int) -> None:
+@recorded(JSON_PARQUET, Conversion)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every converter with every codec and return one row per pass."""
-    check(ROWS=(rows, 1))
-    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    tasks, terms = [*product(CONVERTERS, CODECS)], {"rows": rows, **vars(schedule)}
-    with (
-        tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as directory,
-        recording.recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
-    ):
-        this_run.expect(len(tasks) * (warmup + rounds))
-        home, lines = Path(directory), Path(directory) / "lines.jsonl"
-        pl.DataFrame(content).write_ndjson(lines)
+    content, temporary = buildings.table(rows, seed), tempfile.TemporaryDirectory
+    home = Path(this_run.entered(temporary(prefix="framehaul-json-", ignore_cleanup_errors=True)))
+    pl.DataFrame(content).write_ndjson(lines := home / "lines.jsonl")
 
-        def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            labels = task[0], CONVERTERS[task[0]][0], task[1]
-            return Conversion(this_run.run_id, *labels, rows, number, **columns_of(ended))
+    def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
+        labels = task[0], CONVERTERS[task[0]][0], task[1]
+        return Conversion(this_run.run_id, number, *labels, rows, **columns_of(ended))
 
-        def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
-            return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
+    def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
+        return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)
 
-        interruptible(lambda stop: this_run.in_rounds(tasks, schedule, convert, row, " ".join, stop=stop, home=home))
-        megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
-        what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
-        toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
-        this_run.metadata |= {"what": what, "toolchains": toolchains}
+    tasks, schedule = [*product(CONVERTERS, CODECS)], Rounds(rounds, warmup, seed)
+    in_rounds(tasks, schedule, convert, this_run.log(row, " ".join), home)
+    megabytes, ran = lines.stat().st_size / 1e6, this_run.so_far().filter(status="ok")["converter"]
+    what = f"{rows:,} rows, {megabytes:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, seed {seed}"
+    toolchains = {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in ran else {}
+    this_run.metadata |= {"what": what, "toolchains": toolchains}
 
 
 def measured(command: list[str], codec: str, lines: Path, expected: pa.Table) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import re
 import textwrap
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +14,13 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
-from framehaul import servers
 from framehaul.api.choice import MODES, named_techniques
 from framehaul.api.create import unmarked
 from framehaul.api.derive import Derived, derive
-from framehaul.bench import measure, recording, statistics, store
-from framehaul.bench.environment import server_versions
+from framehaul.bench import measure, statistics, store
 from framehaul.bench.measure import ExistingRows, PassOptions
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Rounds
 from framehaul.bench.trials import Stage, leaders
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
@@ -101,12 +98,10 @@ def open_frame(
 
     Without `data` it reads the file given to `make mine`, or else makes a small example. `key` and `sort` name columns,
     as `a b`, or as `a, b c` where names hold blanks. `csv` says how a CSV is written, as `separator=; decimal=,`.
-    Raises FrameError for what cannot be read or carried, ValueError for invalid `rows`, and SettingsError for unknown
-    columns, an unknown `mode` or `csv`, and a key by which an upsert cannot find rows.
+    Raises FrameError for what cannot be read or carried, and SettingsError for invalid `rows`, unknown columns, an
+    unknown `mode` or `csv`, and a key by which an upsert cannot find rows.
     """
-    check(ROWS=(rows, 0))
-    if mode not in MODES:
-        raise SettingsError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
+    OWN_DATA.check({"rows": rows, "mode": mode})
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
         content = generator.arrow_table(ANALYTICS_METRICS, rows or EXAMPLE_ROWS, 1)
@@ -187,45 +182,37 @@ def existing_rows(mode: str, sent: pa.Table, kept: pa.Table, table: Table, serve
     return ExistingRows(existing, expected, target, lambda technique, _: as_read(technique, server))
 
 
-@recording.study(OWN_DATA.notebook)
-def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> None:
+def terms(frame: Frame, **_: object) -> dict[str, Any]:
+    """Return the terms of a run besides its parameters: the frame and its tables."""
+    digest = hashlib.sha256()
+    for part in arrow_stream(frame.derived.content):
+        digest.update(part)
+    ddl = [frame.table.postgres_ddl, frame.table.clickhouse_ddl]
+    return {"mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
+
+
+@recorded(OWN_DATA, terms=terms)
+def run(this_run: Recording, frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> None:
     """Measure every technique with the frame and return one row per pass.
 
     In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Raises FrameError when a
-    server does not hold the frame, and the errors of `recording.with_servers`.
+    server does not hold the frame, and the errors of `recorded`.
     """
-    check(RACE=(race, 0))
     (content, kept), table = parted(frame.derived.content, frame.mode), frame.table
     rows, schedule = content.num_rows, Rounds(rounds, warmup, seed)
     chosen = [competing(techniques(*path), frame.mode) for path in DIRECTIONS]
-    digest = hashlib.sha256()
-    for part in arrow_stream(content):
-        digest.update(part)
-    ddl = [table.postgres_ddl, table.clickhouse_ddl]
-    terms = {**vars(schedule), "race": race, "mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
-    with (
-        recording.recording(OWN_DATA.notebook, OWN_DATA.results, store.Result, "technique", terms) as this_run,
-        servers.running(this_run.settings) as both,
-    ):
-        ClickHouseTables(both.clickhouse).drop_beside(table)
-
-        def work(stop: threading.Event) -> None:
-            for some, size, stage in _plan(chosen, this_run, rows, schedule, race=bool(race)):
-                log = this_run.technique_log(OWN_DATA.notebook, size, stop)
-                left = [one for one in some if not all(log.finished(one, at + 1) for at in range(stage.passes))]
-                if not left:
-                    continue
-                server, moved = both.of(left[0].database), content.slice(0, size)
-                existing = existing_rows(frame.mode, moved, kept, table, server)
-                this_run.expect(len(left) * (stage.warmup + stage.passes))
-                try:
-                    measure.run(left, server, table, moved, stage, log, PassOptions(existing=existing))
-                except (psycopg.Error, ReferenceTableError) as error:
-                    raise FrameError(f"{DATABASES[left[0].database]} does not hold this frame: {error}") from error
-
-        interruptible(work)
-        what = f"{rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
-        this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+    both = this_run.servers()
+    ClickHouseTables(both.clickhouse).drop_beside(table)
+    for some, size, stage in _plan(chosen, this_run, rows, schedule, race=bool(race)):
+        if not some:
+            continue
+        log, server, moved = this_run.technique_log(size), both.of(some[0].database), content.slice(0, size)
+        existing = existing_rows(frame.mode, moved, kept, table, server)
+        try:
+            measure.run(some, server, table, moved, stage, log, PassOptions(existing=existing))
+        except (psycopg.Error, ReferenceTableError) as error:
+            raise FrameError(f"{DATABASES[some[0].database]} does not hold this frame: {error}") from error
+    this_run.metadata["what"] = f"{rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
 
 
 def _plan(

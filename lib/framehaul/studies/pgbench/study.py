@@ -20,16 +20,16 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from framehaul import servers
-from framehaul.bench import recording
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, interruptible, value_of
-from framehaul.bench.store import Status
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, value_of
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.local import program
 from framehaul.servers.tables import PostgresTables
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import Settings
 from framehaul.studies.pgbench import workloads
 from framehaul.studies.pgbench.services import Service, chosen, data_of, disk_of, limited, operations, started
 from framehaul.studies.pgbench.workloads import BYTES_PER_SCALE, Test
@@ -52,19 +52,17 @@ SUMMARY = re.compile(
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A run of a test on a service; a missing number is None, never 0.
 
     `disk_iops` counts reads and writes of the disk by all processes. Pass 0 is a failed check of accounts at the end.
     """
 
-    run_id: str
     service: str
     label: str
     test: str
     scale: int
     clients: int
-    pass_: int
     tps: float | None = None
     transactions: int | None = None
     seconds: float | None = None
@@ -73,8 +71,6 @@ class Result:
     latency_p95_ms: float | None = None
     latency_p99_ms: float | None = None
     disk_iops: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Bench:
@@ -177,62 +173,54 @@ class Bench:
 type Task = tuple[Service, Test]
 
 
-@recording.study(PGBENCH.notebook, Result)
-def run(*, workload: str, rounds: int, seed: int, services: str = "") -> None:
+@recorded(PGBENCH, Result)
+def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services: str = "") -> None:
     """Run the tests of a workload on every service; `services` names the examples to run, by default all.
 
     With SERVERS=docker or external, that server replaces the examples. Raises what `services.chosen` raises.
     """
-    schedule, tests, settings = Rounds(rounds, seed=seed), workloads.tests(workload), load_settings()
-    terms = {"workload": workload, "services": services, **vars(schedule)}
-    with ExitStack() as stack:
-        shared = None if settings.servers == "embedded" else stack.enter_context(servers.running(settings)).postgres
-        offered = chosen(settings, tests, services, shared)
-        limits = stack.enter_context(ExitStack())  # they end after the servers
-        home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
-        this_run = stack.enter_context(recording.recording(PGBENCH.notebook, PGBENCH.results, Result, "run", terms))
-        opened = stack.enter_context(ExitStack())
-        tasks, written = [*product(offered, tests)], set[Task]()
-        benches: dict[Service, Pass[dict[int, Pass[Bench]]]] = {}
-        this_run.expect(len(offered) + rounds * len(tasks))
+    tests, settings = workloads.tests(workload), this_run.settings
+    shared = None if settings.servers == "embedded" else this_run.entered(servers.running(settings)).postgres
+    offered = chosen(settings, tests, services, shared)
+    limits = this_run.entered(ExitStack())  # they end after the servers
+    home = this_run.entered(home_of_a_run(settings.state_dir, "pgbench"))
+    opened = this_run.entered(ExitStack())
+    tasks, written = [*product(offered, tests)], set[Task]()
+    benches: dict[Service, Pass[dict[int, Pass[Bench]]]] = {}
 
-        def prepared(service: Service, stop: threading.Event) -> dict[int, Pass[Bench]]:
-            """Start a service, create its data sets, and limit its disk; return the data sets by scale."""
-            server, created = opened.enter_context(started(service, home)), dict[int, Pass[Bench]]()
-            for scale in {test.scale for test in tests}:
-                bench = Bench(server, scale, settings, stop)
-                opened.callback(attempt, bench.drop)  # if the server is gone, the next run drops it
-                created[scale] = attempt(bench.create)
-            limits.enter_context(limited(server.process_id, disk_of(server), service.iops))
-            return created
+    def prepared(service: Service) -> dict[int, Pass[Bench]]:
+        """Start a service, create its data sets, and limit its disk; return the data sets by scale."""
+        server, created = opened.enter_context(started(service, home)), dict[int, Pass[Bench]]()
+        for scale in {test.scale for test in tests}:
+            bench = Bench(server, scale, settings, this_run.stop)
+            opened.callback(attempt, bench.drop)  # if the server is gone, the next run drops it
+            created[scale] = attempt(bench.create)
+        limits.enter_context(limited(server.process_id, disk_of(server), service.iops))
+        return created
 
-        def bench_of(task: Task) -> Bench:
-            return value_of(value_of(benches[task[0]])[task[1].scale])
+    def bench_of(task: Task) -> Bench:
+        return value_of(value_of(benches[task[0]])[task[1].scale])
 
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            service, test = task
-            labels = service.name, service.label, test.name, test.scale, test.clients
-            return Result(this_run.run_id, *labels, number, **columns_of(outcome))
+    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+        service, test = task
+        labels = service.name, service.label, test.name, test.scale, test.clients
+        return Result(this_run.run_id, number, *labels, **columns_of(outcome))
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
-            bench = bench_of(task)
-            written.update([] if task[1].select_only else [task])
-            return bench.run(task[1])
+    def measure(task: Task, _: int) -> dict[str, Any]:
+        bench = bench_of(task)
+        written.update([] if task[1].select_only else [task])
+        return bench.run(task[1])
 
-        def work(stop: threading.Event) -> None:
-            for service in offered:
-                this_run.progress(f"{service.name}: creating data")
-                benches[service] = attempt(partial(prepared, service, stop), home)
-            name = "{0[0].name} {0[1].name}".format
-            this_run.in_rounds(tasks, schedule, measure, row, name, stop=stop)
-            for task in written:  # only once, because the check of a large data set takes longer than a run
-                checked = attempt(bench_of(task).check_accounts)
-                if not isinstance(checked, Ok):
-                    this_run.write(row(task, 0, checked))
-
-        interruptible(work)
-        what = f"workload {workload}, {len(offered)} services, {rounds} passes"
-        this_run.metadata |= {"what": what, "servers": settings.servers}
+    for service in offered:
+        this_run.progress(f"{service.name}: creating data")
+        benches[service] = attempt(partial(prepared, service), home)
+    in_rounds(tasks, Rounds(rounds, seed=seed), measure, this_run.log(row, "{0[0].name} {0[1].name}".format))
+    for task in written:  # only once, because the check of a large data set takes longer than a run
+        checked = attempt(bench_of(task).check_accounts)
+        if not isinstance(checked, Ok):
+            this_run.write(row(task, 0, checked))
+    what = f"workload {workload}, {len(offered)} services, {rounds} passes"
+    this_run.metadata |= {"what": what, "servers": settings.servers}
 
 
 def patience(values: Mapping[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from framehaul.bench import recording
+from framehaul.bench import store
 from framehaul.bench.meter import Meter
-from framehaul.bench.rounds import Pass, Rounds, Skipped, check, columns_of, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -165,10 +165,9 @@ def read(target: moves.Target, technique: Technique, pieces: int, directory: Pat
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a direction with a number of workers and partitions; a missing number is None, never 0."""
 
-    run_id: str
     database: str
     direction: str
     technique: str
@@ -176,12 +175,9 @@ class Result:
     workers: int
     partitions: int
     rows: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     server_cpu_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Task(NamedTuple):
@@ -201,61 +197,49 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     return [Task(one, text(DATABASES[one.database], one.direction, *pair), *pair) for one in every for pair in pairs]
 
 
-@recording.study(SCALE_OUT.notebook, Result)
-def run(*, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]) -> None:
+@recorded(SCALE_OUT, Result)
+def run(
+    this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, workers: list[int], partitions: list[int]
+) -> None:
     """Write partitions of a table and read them back; raises SettingsError when the scheduler cannot be used."""
-    check(ROWS=(rows, 1), WORKERS=(min(workers, default=0), 1), PARTITIONS=(min(partitions, default=0), 1))
-    schedule = Rounds(rounds, warmup, seed)
-    terms = {"rows": rows, "workers": workers, "partitions": partitions}
-    with recording.with_servers(SCALE_OUT, Result, schedule, **terms) as (this_run, both), ExitStack() as stack:
-        this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds"
+    both = this_run.servers()
 
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            return Result(this_run.run_id, *task.technique.key, *task[1:], rows, number, **columns_of(outcome))
+    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+        return Result(this_run.run_id, number, *task.technique.key, *task[1:], rows, **columns_of(outcome))
 
-        try:
-            cluster = stack.enter_context(opened(this_run.settings, max(workers)))
-        except UnavailableError as error:
-            for task, number in itertools.product(tasks(workers, partitions), range(1, rounds + 1)):
-                this_run.write(row(task, number, Skipped(str(error))))
-            return
-        shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
-        home = Path(stack.enter_context(shared))
-        planned = tasks(sorted({min(count, len(cluster.client.nthreads())) for count in workers}), partitions)
-        this_run.expect(len(planned) * (warmup + rounds))
-        sets = {count: make(home / f"{count}", TABLE, rows, seed, count) for count in {*partitions}}
-        expected = Expected(TABLE, generator.arrow_table(TABLE, rows, seed))
+    try:
+        cluster = this_run.entered(opened(this_run.settings, max(workers)))
+    except UnavailableError as error:
+        for task, number in itertools.product(tasks(workers, partitions), range(1, rounds + 1)):
+            this_run.write(row(task, number, Skipped(str(error))))
+        return
+    cluster.stop = this_run.stop
+    shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
+    home = Path(this_run.entered(shared))
+    planned = tasks(sorted({min(count, len(cluster.client.nthreads())) for count in workers}), partitions)
+    sets = {count: make(home / f"{count}", TABLE, rows, seed, count) for count in {*partitions}}
+    expected = Expected(TABLE, content := generator.arrow_table(TABLE, rows, seed))
 
-        def move(task: Task, directory: Path) -> None:
-            """Write the partitions of a task, or read the table into a directory."""
-            one, some = task.technique, replace(cluster, workers=task.workers)
-            target = moves.target_on(both.of(one.database), TABLE)
+    def measure(task: Task, _: int) -> dict[str, Any]:
+        """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
+        one, some = task.technique, replace(cluster, workers=task.workers)
+        server = both.of(one.database)
+        meter, tables, target = Meter(server.process_id), tables_of(server), moves.target_on(server, TABLE)
+        tables.quiesce()
+        with tempfile.TemporaryDirectory(prefix="read-", dir=home) as name:
+            meter.start()
+            start = time.perf_counter()
             if one.direction == "write":
                 write(target, one, sets[task.partitions], some)
             else:
-                read(target, one, task.partitions, directory, some)
+                read(target, one, task.partitions, Path(name), some)
+            seconds, usage = time.perf_counter() - start, meter.stop()
+            pieces = [frame_of(path, TABLE) for path in Path(name).glob("*.parquet")]
+        arrived = tables.content(TABLE) if one.direction == "write" else pl.concat(pieces)
+        values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
+        return right(values, expected.difference(arrived))
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
-            """Make one pass; raise WrongResultError unless exactly the rows that were sent arrived, in any order."""
-            server = both.of(task.technique.database)
-            meter, tables = Meter(server.process_id), tables_of(server)
-            tables.quiesce()
-            with tempfile.TemporaryDirectory(prefix="read-", dir=home) as name:
-                meter.start()
-                start = time.perf_counter()
-                move(task, Path(name))
-                seconds, usage = time.perf_counter() - start, meter.stop()
-                pieces = [frame_of(path, TABLE) for path in Path(name).glob("*.parquet")]
-            arrived = tables.content(TABLE) if task.technique.direction == "write" else pl.concat(pieces)
-            values = {"seconds": seconds, "rows_per_s": rows / seconds, "server_cpu_s": usage.server_cpu_s}
-            return right(values, expected.difference(arrived))
-
-        def work(stop: threading.Event) -> None:
-            cluster.stop = stop
-            for database in DATABASES:  # the tables of the first reads
-                move(next(task for task in planned if task.technique.key[:2] == (database, "write")), home)
-            this_run.in_rounds(planned, schedule, measure, row, lambda task: task.label, stop=stop, home=home)
-
-        for database in DATABASES:
-            stack.callback(tables_of(both.of(database)).drop, TABLE)
-        interruptible(work)
+    for database in DATABASES:  # for the first reads
+        this_run.entered(tables_of(both.of(database)).loaded(TABLE, content))
+    log = this_run.log(row, lambda task: task.label)
+    in_rounds(planned, Rounds(rounds, warmup, seed), measure, log, home)

@@ -1,6 +1,5 @@
 """Measure the speed of every upsert in shuffled rounds, then a concurrent reader and writer, and failures."""
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,16 +8,14 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from framehaul.bench import recording, store
-from framehaul.bench.children import ended_with_the_block
-from framehaul.bench.recording import Recording
-from framehaul.bench.rounds import Pass, Rounds, Skipped, check, columns_of, interruptible
-from framehaul.bench.store import Status
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import measure
-from framehaul.studies.upsert.measure import BOTH, PER_CENT, Bench, Case, cases
+from framehaul.studies.upsert.measure import BOTH, Bench, Case, cases
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.contract import ALL_OR_NOTHING
 from framehaul.techniques.registry import frame_and_driver
@@ -37,10 +34,9 @@ CLEAN = ["nothing", "all"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(store.Row):
     """A pass of an upsert; a missing number is None, never 0."""
 
-    run_id: str
     part: str
     database: str
     technique: str
@@ -48,7 +44,6 @@ class Row:
     target_rows: int
     rows: int
     share: int
-    pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
     read_before_s: float | None = None
@@ -65,8 +60,6 @@ class Row:
     """The rows of the frame in the table after the client was killed."""
     beside: int | None = None
     """The number of staging tables left after the client was killed."""
-    status: Status = "ok"
-    reason: str | None = None
 
 
 class Trial(NamedTuple):
@@ -78,66 +71,51 @@ class Trial(NamedTuple):
     passes: int
     measure: Callable[[Bench, Technique, int], dict[str, Any]]
 
-    def run(self, this_run: Recording, server: Server, warmup: int, seed: int, stop: threading.Event) -> bool:
+    def run(self, this_run: Recording, server: Server, warmup: int, seed: int) -> bool:
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            named = this_run.run_id, self.part, one.database, one.name, one.label
-            return Row(*named, self.case.target_rows, self.case.rows, self.case.share, number, **columns_of(outcome))
+            named, case = (self.part, one.database, one.name, one.label), self.case
+            sizes = case.target_rows, case.rows, case.share
+            return Row(this_run.run_id, number, *named, *sizes, **columns_of(outcome))
 
-        rows = [row(one, number + 1, Skipped("")) for one in self.upserts for number in range(self.passes)]
-        if all(map(this_run.finished, rows)):
+        rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
+        if not log.left(self.upserts, rounds):
             return False
         with Bench(server, self.case, seed).filled() as bench:
-            once, rounds = partial(self.measure, bench), Rounds(self.passes, warmup, seed)
-            this_run.in_rounds(self.upserts, rounds, once, row, lambda one: f"{self.part}: {one.name}", stop=stop)
+            in_rounds(self.upserts, rounds, partial(self.measure, bench), log)
         return True
 
 
-@recording.study(UPSERT_STUDY.notebook, Row)
+@recorded(UPSERT_STUDY, Row)
 def run(
-    *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int, warmup: int, seed: int
+    this_run: Recording, *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int,
+    warmup: int, seed: int,
 ) -> None:  # fmt: skip
-    """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures.
-
-    Raises ValueError for a parameter out of range.
-    """
-    check(TARGETS=(min(targets), 1), INCOMING=(min(incoming), 1), SHARES=(min(shares), 0))
-    if max(shares) > PER_CENT:
-        raise ValueError(f"SHARES={max(shares)}: give whole per cent, 0 to 100")
-    chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    keys, schedule = [one.key for some in chosen.values() for one in some], Rounds(rounds, warmup, seed)
-    sizes = {"targets": targets, "incoming": incoming, "shares": shares}
-    with (
-        recording.with_servers(UPSERT_STUDY, Row, schedule, tried=keys, **sizes) as (this_run, both),
-        ended_with_the_block(),
-    ):
-        tables = ", ".join(f"{one:,}" for one in sorted(targets))
-        this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
-        every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
-        timed_cases = [(case, rounds if case.target_rows <= MOST_REPEATED_ROWS else 1) for case in every]
-        whole, small = Case(min(targets), min(targets), max(shares)), Case(few, max(1, few // 10), max(shares))
-        trials = {
-            database: [
-                *(Trial("speed", case, upserts(database), passes, measure.timed) for case, passes in timed_cases),
-                Trial("reader", whole, tried_here, 1, measure.watched),  # all rows are upserted
-                Trial("writers", small, tried_here, rounds, measure.together),
-                Trial("sent twice", small, tried_here, 1, measure.sent_twice),
-                Trial("client killed", small, tried_here, 1, measure.killed),
-            ]
-            for database, tried_here in chosen.items()
-        }
-        steps = sum(one.passes * len(one.upserts) for of in trials.values() for one in of)
-        this_run.expect(steps + warmup * sum(len(upserts(database)) for database in BOTH))
-
-        def work(stop: threading.Event) -> None:
-            for database, of in trials.items():
-                cold = warmup  # a resumed run warms up in its first unfinished case
-                for one in of:
-                    if one.run(this_run, both.of(database), cold, seed, stop):
-                        cold = 0
-
-        interruptible(work)
+    """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures."""
+    both, chosen = this_run.servers(), {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
+    tables = ", ".join(f"{one:,}" for one in sorted(targets))
+    this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
+    every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
+    timed_cases = [(case, rounds if case.target_rows <= MOST_REPEATED_ROWS else 1) for case in every]
+    whole, small = Case(min(targets), min(targets), max(shares)), Case(few, max(1, few // 10), max(shares))
+    trials = {
+        database: [
+            *(Trial("speed", case, upserts(database), passes, measure.timed) for case, passes in timed_cases),
+            Trial("reader", whole, tried_here, 1, measure.watched),  # all rows are upserted
+            Trial("writers", small, tried_here, rounds, measure.together),
+            Trial("sent twice", small, tried_here, 1, measure.sent_twice),
+            Trial("client killed", small, tried_here, 1, measure.killed),
+        ]
+        for database, tried_here in chosen.items()
+    }
+    steps = sum(one.passes * len(one.upserts) for of in trials.values() for one in of)
+    this_run.expect(steps + warmup * sum(len(upserts(database)) for database in BOTH))
+    for database, of in trials.items():
+        cold = warmup  # a resumed run warms up in its first unfinished case
+        for one in of:
+            if one.run(this_run, both.of(database), cold, seed):
+                cold = 0
 
 
 def patience(values: Mapping[str, Any]) -> int:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import recording
-from framehaul.bench.rounds import Pass, Rounds, check, columns_of, interruptible, right
-from framehaul.bench.store import Status
+from framehaul.bench import store
+from framehaul.bench.recording import Recording, recorded
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
 from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
@@ -182,57 +182,42 @@ type Task = tuple[Route, str]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(store.Row):
     """A pass of a route into a warehouse; a missing number is None, never 0."""
 
-    run_id: str
     route: str
     label: str
     origin: str
     warehouse: str
     rows: int
-    pass_: int
     files: int | None = None
     file_bytes: int | None = None
     files_s: float | None = None
     load_s: float | None = None
     seconds: float | None = None
     rows_per_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
-@recording.study(WAREHOUSE.notebook, Result)
-def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
+@recorded(WAREHOUSE, Result)
+def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> None:
     """Move the table along every route into every warehouse and return one row per pass.
 
     `parallel` is the maximum number of simultaneous files, connections or loads.
     """
-    check(ROWS=(rows, 1), parallel=(parallel, 1))
-    schedule, content = Rounds(rounds, warmup, seed), buildings.table(rows, seed)
-    tasks = [*product(ROUTES, WAREHOUSES)]
-    with (
-        recording.with_servers(WAREHOUSE, Result, schedule, rows=rows, parallel=parallel) as (this_run, both),
-        tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as temporary,
-    ):
-        tables, home = PostgresTables(both.postgres), Path(temporary) / "files"
-        this_run.expect(len(tasks) * (warmup + rounds))
-        this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
+    content, both = buildings.table(rows, seed), this_run.servers()
+    home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-warehouse-"))) / "files"
+    this_run.entered(PostgresTables(both.postgres).loaded(TABLE, content))
+    this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
 
-        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
-            route, warehouse = task
-            return Result(this_run.run_id, *route[:-1], warehouse, rows, number, **columns_of(ended))
+    def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
+        route, warehouse = task
+        return Result(this_run.run_id, number, *route[:-1], warehouse, rows, **columns_of(ended))
 
-        def move(task: Task, _: int) -> dict[str, Any]:
-            return moved(task, both, this_run.settings, content, home, parallel)
+    def move(task: Task, _: int) -> dict[str, Any]:
+        return moved(task, both, this_run.settings, content, home, parallel)
 
-        name = "{0[0].name} to {0[1]}".format
-        try:
-            tables.create(TABLE)
-            tables.load(TABLE, content)
-            interruptible(lambda stop: this_run.in_rounds(tasks, schedule, move, row, name, stop=stop, home=home))
-        finally:
-            tables.drop(TABLE)
+    name, schedule = "{0[0].name} to {0[1]}".format, Rounds(rounds, warmup, seed)
+    in_rounds([*product(ROUTES, WAREHOUSES)], schedule, move, this_run.log(row, name), home)
 
 
 def moved(
