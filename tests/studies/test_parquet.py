@@ -26,14 +26,15 @@ def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers
     drift = {"fastparquet": "from_date:timestamp[ms];to_date:timestamp[ms]"}
     try:
         with writer.opened(servers.postgres, CONTENT) as client:
-            for codec in (*writer.offers, "zstd 1", "zstd 9"):
+            for codec in writer.offers:
                 values = parquet.measured((writer, codec), client, CONTENT, tmp_path / "a.parquet")
                 assert values["types"] == drift.get(writer.name, "exact")
                 sizes[codec] = values["file_bytes"]
     except UnavailableError as error:
         assert writer.name == "pg_parquet"
         pytest.skip(str(error))
-    assert sizes["zstd 9"] < sizes["zstd 1"] < sizes["none"]
+    assert sizes["none"] == max(sizes.values()) > min(sizes.values())
+    assert writer.name != "pyarrow" or sizes["zstd 9"] < sizes["zstd 1"]
 
 
 # What counts as wrong

@@ -16,7 +16,7 @@ from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
-from framehaul.servers import Servers
+from framehaul.servers import Server, Servers
 from framehaul.studies import scaling
 from framehaul.studies.scaling import serve
 from framehaul.techniques import Technique, streaming
@@ -75,27 +75,29 @@ def full_disk(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def few_rows_together(requests: Connection, name: str, file: Path, table: Table) -> None:
+def few_rows_together(requests: Connection, server: Server, name: str, file: Path, table: Table) -> None:
     """Serve a move whose batches are small beside the tables below."""
     streaming.ROWS_TO_KEEP = together = 8_192
     streaming.copy_batches.__defaults__ = streaming.insert_batches.__defaults__ = (together,)
     streaming.__dict__["BATCH_ROWS"] = 4_096
     clickhouse_read.__dict__["LARGE_BLOCKS"] = {"max_block_size": 4_096}
-    serve(requests, name, file, table)
+    serve(requests, server, name, file, table)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("move", streaming.STREAMED, ids=lambda move: move.name)
-def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, own_out: Path) -> None:
+def test_memory_is_bounded_whatever_the_size(move: Technique, servers: Servers, tmp_path: Path) -> None:
     growth, reads = [], move.direction == "read"
     table = TABLE if reads else replace(TABLE, key=())  # which takes the rows of both passes
     for rows in (40_000, 240_000):
-        content, file = generator.arrow_table(TABLE, rows, 1), own_out / f"{rows}.parquet"
+        content, file = generator.arrow_table(TABLE, rows, 1), tmp_path / f"{rows}.parquet"
         pq.write_table(content, file, row_group_size=8_192)
         with (
             table_on(servers.of(move.database), table, content if reads else None),
             ended_with_the_block(),
-            child(context(), move.name, few_rows_together, move.name, file, TABLE) as process,
+            child(
+                context(), move.name, few_rows_together, servers.of(move.database), move.name, file, TABLE
+            ) as process,
         ):
             process.ask(True)  # the first pass allocates what stays
             growth.append(process.ask(True).usage.peak_rss_bytes)
@@ -123,14 +125,14 @@ def test_nothing_in_a_list_or_struct_is_rounded_on_the_way(given: pa.Array, type
         assert sum(batch.num_rows for batch in batches) == len(given)
 
 
-def test_between_passes_no_connection_is_kept(servers: Servers, own_out: Path) -> None:
+def test_between_passes_no_connection_is_kept(servers: Servers, tmp_path: Path) -> None:
     """Rows are verified between passes, which may take longer than a server keeps a connection that is idle."""
-    name, file, content = "stream_into_postgres", own_out / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
+    name, file, content = "stream_into_postgres", tmp_path / "rows.parquet", generator.arrow_table(TABLE, 10, 1)
     backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid != pg_backend_pid()"
     pq.write_table(content, file)
     with table_on(servers.postgres, ANALYTICS_METRICS) as tables:
         before = {*tables.run(backends)}
-        with ended_with_the_block(), child(context(), name, serve, name, file) as process:
+        with ended_with_the_block(), child(context(), name, serve, servers.postgres, name, file) as process:
             for _ in range(2):
                 tables.create(ANALYTICS_METRICS)
                 process.ask(False)

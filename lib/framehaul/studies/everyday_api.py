@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 import pandas as pd
 import polars as pl
 
-from framehaul import servers
 from framehaul.bench import ratios, statistics, store
 from framehaul.bench.children import child, context
 from framehaul.bench.meter import Meter
@@ -24,9 +23,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
 from framehaul.data.schema import ColumnType
-from framehaul.servers import Servers
+from framehaul.servers import Server, Servers
 from framehaul.servers.tables import tables_of
-from framehaul.settings import load_settings
 from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers import ONE_LINE
 from framehaul.techniques.clients import CLIENTS
@@ -35,10 +33,6 @@ from framehaul.techniques.registry import DATABASES, Database
 BATCH_ROWS = 10_000
 PART = 10
 """The first of the two tables is ten times smaller."""
-QUERIES: dict[Database, str] = {
-    "postgres": TABLE.postgres_select,
-    "clickhouse": TABLE.clickhouse_select,
-}
 
 type Frames = Iterator[pl.DataFrame | pd.DataFrame]
 
@@ -119,7 +113,7 @@ class Call(NamedTuple):
     def batches(self, client: Any) -> Frames:
         """Read the table; where it is `streamed`, SQLAlchemy fetches from a cursor on the server."""
         connection = client.execution_options(stream_results=True) if self.streamed else client
-        return self.read(connection, QUERIES[self.database])
+        return self.read(connection, TABLE.postgres_select if self.database == "postgres" else TABLE.clickhouse_select)
 
 
 PANDAS, POLARS = "pandas.read_sql(chunksize=)", "polars.read_database(iter_batches=True)"
@@ -159,17 +153,13 @@ def consumed(frames: Frames) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - start - summing, "frames": number, "sums": dict(sums)}
 
 
-def read_once(answer: Connection, name: str) -> None:
+def read_once(answer: Connection, server: Server, call: Call) -> None:
     """Read the table once, and send the result of `consumed` and the peak memory."""
-    call = next(call for call in CALLS if call.name == name)
-    with servers.running(load_settings()) as both:
-        server = both.of(call.database)
-        with cast("AbstractContextManager[Any]", CLIENTS[call.client](server)) as client:
-            meter = Meter(server.process_id)
-            meter.start(memory=True)
-            found = consumed(call.batches(client))
-            usage = meter.stop()
-    answer.send(found | {"peak_rss_bytes": usage.peak_rss_bytes})
+    with cast("AbstractContextManager[Any]", CLIENTS[call.client](server)) as client:
+        meter = Meter(server.process_id)
+        meter.start(memory=True)
+        found = consumed(call.batches(client))
+        answer.send(found | {"peak_rss_bytes": meter.stop().peak_rss_bytes})
 
 
 @dataclass(frozen=True)
@@ -206,7 +196,7 @@ def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> 
         return BatchedRead(this_run.run_id, number, *call[:3], size, **columns_of(outcome))
 
     def measure(call: Call, _: int) -> dict[str, Any]:
-        with child(context(__name__), call.name, read_once, call.name) as process:
+        with child(context(__name__), call.name, read_once, both.of(call.database), call) as process:
             found = process.receive()
         sums = found.pop("sums")
         wrong = ", ".join(name for name in sent if sums.get(name) != sent[name])

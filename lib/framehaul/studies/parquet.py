@@ -36,8 +36,8 @@ from framehaul.techniques.clients import connected_duckdb, open_psycopg_parquet_
 class Writer:
     """A writer, its default codec, and all codecs that are measured.
 
-    `write` writes rows to a file with a codec such as `snappy` or `zstd 3`; None selects the default. `opened` makes
-    the client that `write` takes, such as a connection; it raises UnavailableError if it cannot.
+    `write` writes rows to a file with a codec such as `snappy`, or `zstd 3` with pyarrow; None selects the default.
+    `opened` makes the client that `write` takes, such as a connection; it raises UnavailableError if it cannot.
     """
 
     name: str
@@ -48,10 +48,11 @@ class Writer:
     opened: Callable[[PostgresServer, pa.Table], AbstractContextManager[Any]] = lambda *_: nullcontext()
 
 
-def split(codec: str, **names: str) -> tuple[str, int | None]:
-    """Return the name of a codec, replaced as in `names`, and its level or None."""
-    name, _, level = codec.partition(" ")
-    return names.get(name, name), int(level) if level else None
+NAME_IN_FILES = {"none": "uncompressed", "lz4": "lz4_raw"}
+"""Codecs with another name in files, and as options of DuckDB, fastparquet and pg_parquet.
+
+There `lz4` would select the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
+"""
 
 
 @contextmanager
@@ -67,14 +68,13 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Write with Arrow's writer, in C++."""
-    name, level = split(codec or "snappy")
-    pq.write_table(content, path, compression=name, compression_level=level)
+    name, _, level = (codec or "snappy").partition(" ")
+    pq.write_table(content, path, compression=name, compression_level=int(level) if level else None)
 
 
 def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Write with Polars, in Rust; the clock includes converting text to Polars' layout."""
-    name, level = split(codec or "", none="uncompressed")
-    chosen: Any = {"compression": name, "compression_level": level} if codec else {}
+    chosen: Any = {"compression": "uncompressed" if codec == "none" else codec} if codec else {}
     pl.DataFrame(pl.from_arrow(content, rechunk=False)).write_parquet(path, **chosen)
 
 
@@ -83,9 +83,9 @@ def duckdb_copy(connection: duckdb.DuckDBPyConnection, content: pa.Table, path: 
 
     Options: https://duckdb.org/docs/current/data/parquet/overview
     """
-    options = _copy_options(codec, "CODEC", "COMPRESSION_LEVEL")
+    option = f", CODEC '{NAME_IN_FILES.get(codec, codec)}'" if codec else ""
     connection.register("buildings", content)
-    connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{options})")
+    connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{option})")
 
 
 def chdb_into_outfile(engine: Any, content: pa.Table, path: Path, codec: str | None) -> None:  # noqa: ARG001
@@ -93,20 +93,16 @@ def chdb_into_outfile(engine: Any, content: pa.Table, path: Path, codec: str | N
 
     Settings: https://clickhouse.com/docs/interfaces/formats/Parquet
     """
-    name, level = split(codec or "zstd")
-    settings = f" SETTINGS output_format_parquet_compression_method = '{name}'" if codec else ""
-    settings += f", output_format_compression_level = {level}" if level else ""
+    setting = f" SETTINGS output_format_parquet_compression_method = '{codec}'" if codec else ""
     target = quote_clickhouse_text(str(path))
-    engine.query(f"SELECT * FROM Python(content) INTO OUTFILE {target} FORMAT Parquet{settings}")
+    engine.query(f"SELECT * FROM Python(content) INTO OUTFILE {target} FORMAT Parquet{setting}")
 
 
 def fastparquet_write(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Write with fastparquet, from a pandas frame; it has no dates, so they become timestamps."""
     # Without a nullable dtype, integers with NULL would become floats.
     frame = content.to_pandas(date_as_object=False, types_mapper={pa.int32(): pd.Int32Dtype()}.get)
-    name, level = split(codec or "none", none="UNCOMPRESSED", lz4="LZ4_RAW")
-    compression = {"_default": {"type": name.upper(), "args": None if level is None else {"level": level}}}
-    fastparquet.write(str(path), frame, compression=compression)
+    fastparquet.write(str(path), frame, compression=NAME_IN_FILES.get(codec, codec).upper() if codec else None)
 
 
 def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, path: Path, codec: str | None) -> None:
@@ -114,19 +110,10 @@ def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, pat
 
     Options: https://github.com/CrunchyData/pg_parquet#copy-options
     """
-    options = _copy_options(codec, "compression", "compression_level")
-    statement = f"COPY {TABLE.postgres_name} TO STDOUT WITH (FORMAT parquet{options})"
+    option = f", compression '{NAME_IN_FILES.get(codec, codec)}'" if codec else ""
+    statement = f"COPY {TABLE.postgres_name} TO STDOUT WITH (FORMAT parquet{option})"
     with path.open("wb") as file, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         file.writelines(copy)
-
-
-def _copy_options(codec: str | None, name_option: str, level_option: str) -> str:
-    """Return the options of a COPY statement, after its format; DuckDB and pg_parquet use the same codec names.
-
-    `lz4` would select the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
-    """
-    name, level = split(codec or "", none="uncompressed", lz4="lz4_raw")
-    return (f", {name_option} '{name}'" if name else "") + (f", {level_option} {level}" if level else "")
 
 
 CODECS = ("none", "snappy", "lz4", "zstd", "gzip")
@@ -227,7 +214,8 @@ def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> dict[s
     times = {"write_seconds": written - start, "read_seconds": time.perf_counter() - written}
     received.validate(full=True)
     wrong, types, row_order = buildings.difference(received, content)
-    wanted, found = split(codec, none="uncompressed")[0].upper(), chunks_of(path)
+    name, found = codec.partition(" ")[0], chunks_of(path)
+    wanted = "UNCOMPRESSED" if name == "none" else name.upper()
     if others := {*found["codec"]} - {wanted}:  # a writer may ignore a setting without an error
         wrong = wrong or f"compressed with {', '.join(sorted(others))} instead of {wanted}"
     sizes = {"file_bytes": path.stat().st_size, "row_groups": found["row_group"].n_unique()}

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from framehaul import servers
 from framehaul.bench import measure, store
 from framehaul.bench.children import Child, child, context
 from framehaul.bench.meter import Meter, Moved
@@ -26,9 +25,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
 from framehaul.data.schema import Table
-from framehaul.servers import Servers
+from framehaul.servers import Server, Servers
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.settings import load_settings
 from framehaul.studies.registry import SCALING
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
@@ -92,7 +90,7 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
                 sent.keep_reference(tables, reference if direction == "write" else TABLE)
                 tables.quiesce()
                 for move in moves:
-                    with child(context(__name__), move.name, serve, move.name, file) as process:
+                    with child(context(__name__), move.name, serve, both.of(database), move.name, file) as process:
                         in_rounds([move], rounds, partial(_moved, process, tables, sent, file), log)
             finally:
                 for ours in (TABLE, reference):
@@ -110,23 +108,20 @@ def _moved(process: Child, tables: Tables, sent: Expected, file: Path, move: Tec
     return right(moved, wrong)
 
 
-def serve(requests: Connection, name: str, file: Path, table: Table = TABLE) -> None:
+def serve(requests: Connection, server: Server, name: str, file: Path, table: Table = TABLE) -> None:
     """Make a pass of a move for each request, until the connection is closed, which raises EOFError.
 
     The request True measures memory, in the first pass of a fresh process; later passes report the same figure.
     """
     move = next(move for move in MOVES if move.name == name)
-    with servers.running(load_settings()) as both:
-        server = both.of(move.database)
-        meter = Meter(server.process_id)
-        peak_rss_bytes: int | None = None
-        while True:
-            memory = requests.recv()
-            # Each pass has a new connection: ClickHouse closes a connection that is idle during a verification.
-            with cast("AbstractContextManager[Any]", CLIENTS[move.client](server)) as client:
-                meter.start(memory=memory)
-                start = time.perf_counter()
-                move.function(client, table, file)
-                seconds, usage = time.perf_counter() - start, meter.stop()
-            peak_rss_bytes = usage.peak_rss_bytes if memory else peak_rss_bytes
-            requests.send(Moved(seconds, replace(usage, peak_rss_bytes=peak_rss_bytes), store.EXACT))
+    meter, peak_rss_bytes = Meter(server.process_id), None
+    while True:
+        memory = requests.recv()
+        # Each pass has a new connection: ClickHouse closes a connection that is idle during a verification.
+        with cast("AbstractContextManager[Any]", CLIENTS[move.client](server)) as client:
+            meter.start(memory=memory)
+            start = time.perf_counter()
+            move.function(client, table, file)
+            seconds, usage = time.perf_counter() - start, meter.stop()
+        peak_rss_bytes = usage.peak_rss_bytes if memory else peak_rss_bytes
+        requests.send(Moved(seconds, replace(usage, peak_rss_bytes=peak_rss_bytes), store.EXACT))
