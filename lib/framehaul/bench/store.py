@@ -218,7 +218,6 @@ def read(path: Path, kind: RowClass = Result) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ResultsError(f"{path} cannot be read ({reason}); run again the notebook that writes it") from error
-    frame = frame.drop("profile_events", strict=False)  # a column of runs before December 2026
     if {*frame.columns} != {*schema}:
         raise ResultsError(f"{path} has other columns than this version writes: another study, or older; run again")
     if "status" in schema and frame["status"].null_count():
