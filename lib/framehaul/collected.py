@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.statistics import STANDARD, in_places
+from framehaul.bench.statistics import in_places
 from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
 from framehaul.reporting.tables import CLASSES, dtypes_text, machines_text, ratio_text
@@ -16,8 +16,6 @@ from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
 from framehaul.techniques.source import source, technique_named
 
-TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
-"""Descriptions of the tables of `make all TABLE=...`."""
 STUDIES = {one.notebook: one for one in registry.studies() if one.measured or one.measures_techniques}
 """The studies whose measurements the page shows, by notebook."""
 PATH = ["database", "direction", "technique"]
@@ -45,7 +43,7 @@ def page(results: Path) -> dict[str, Any]:
             path, run = directory / study.results, metadata["runs"].get(notebook, {})
             # A run that is also committed under `machines` is shown once.
             if path.exists() and run.get("run_id") not in seen:
-                found += _rows_of(notebook, path, path.stat().st_mtime_ns, run.get("table", "standard"))
+                found += _rows_of(notebook, path, path.stat().st_mtime_ns)
         seen |= {run["run_id"] for run in metadata["runs"].values() if "run_id" in run}
         if found:
             known.append(_run(directory, metadata) | ({"name": "this run"} if directory == results else {}))
@@ -71,14 +69,13 @@ def _run(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, Any]]:
+def _rows_of(notebook: str, path: Path, _: int) -> list[dict[str, Any]]:
     """Return the rows of a file, cached by its modification time: the page is made again after every notebook."""
     study = STUDIES[notebook]
     try:
         passes: pl.DataFrame = imported(study.measured)(path.parent) if study.measured else store.read(path)
     except ResultsError:
         return []  # a file of an older version, which the page of its study reports
-    passes = passes if study.measured else passes.with_columns(table=pl.lit(TABLES[table]))
     found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
     if found.is_empty():
         return []

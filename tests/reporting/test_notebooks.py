@@ -94,7 +94,7 @@ def run(names: str, work: Callable[[Study], Any]) -> list[str]:
     """Run studies of these names in parallel, and return the names of those that ended well."""
     ended: list[str] = []
     pairs: list[notebooks.Pair] = [(Study(name, "?"), {}) for name in names]
-    in_parallel(pairs, lambda study, _, __: work(study), lambda study, _, __: ended.append(study.notebook))
+    in_parallel(pairs, lambda study, _, __: work(study), lambda study, _: ended.append(study.notebook))
     return ended
 
 

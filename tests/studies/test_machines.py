@@ -104,7 +104,6 @@ def record(of_runs: dict[str, Any] | None = None, **values: Any) -> Damage:
 DAMAGED: list[tuple[Damage, str]] = [
     (record({"commit": "x-dirty"}, commit="x-dirty"), "x-dirty: changed, or not in this repository"),
     (record({"seed": 1}), "SEED=1"),
-    (record({"table": "nested"}), "TABLE=nested"),
     (record(machine={}), "machine's cpu"),
     (record({"run_id": "other"}), "not those of a run"),
     (record({"started": "yesterday"}), "a run with a date"),

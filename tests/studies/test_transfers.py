@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from framehaul.bench import store
-from framehaul.reporting.tables import size_text
 from framehaul.servers import Servers
 from framehaul.studies import transfers
 from framehaul.studies.everyday_api import changes
@@ -34,16 +32,3 @@ def test_a_usual_call_moves_few_rows_and_all_of_them(few: Path, monkeypatch: pyt
     monkeypatch.setattr(transfers, "in_time", lambda *_, **__: [])
     gains = changes(transfers.run("postgres", "read", rows=500, rounds=1, warmup=0, seed=1))
     assert gains.select("rows", "gain_rounds", "gain_of_framehaul_rounds").rows() == [(10, 3, 3), (500, 1, 1)]
-
-
-def test_another_table_is_another_run(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = [named("postgres", "read", name) for name in ("polars_adbc_fetch", CHOSEN[1])]
-    monkeypatch.setattr(transfers, "techniques", lambda *_: chosen)
-    found = transfers.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="nested")
-    assert dict(found.select("technique", "status").iter_rows()) == {"polars_adbc_fetch": "ok", CHOSEN[1]: "failed"}
-    assert "numbers is bigint[], which is not parsed" in " ".join(found["reason"].drop_nulls())
-    run = store.read_metadata(few / "results")["runs"]["02_postgres_read"]
-    assert run["table"] == run["parameters"]["table"] == "nested"
-    assert "of the table 'nested'" in size_text(run)
-    with pytest.raises(ValueError, match="TABLE='other': choose from standard, nested"):
-        transfers.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="other")

@@ -9,10 +9,11 @@ import pytest
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import from_polars
-from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Column, Table
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
+from framehaul.studies import table_shapes
 from framehaul.studies.upsert.measure import as_read, count_staging_tables
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.upsert.rows import check_keys, target
@@ -26,7 +27,8 @@ KEY_AND_VALUE = Table("framehaul_value", (Column("id", T.INT64), Column("value",
 UNNEST = "polars_psycopg_unnest_on_conflict"
 THERE, COME, BOTH = 120, 80, 50
 HOSTILE = Table("framehaul", tuple(Column(name, T.INT64) for name in ("{staging}", "{0} %s")), ("{staging}",))
-NESTED = NESTED_METRICS.renamed("framehaul_upserted")
+MORE = Column("amount", T.DECIMAL), table_shapes.STRUCTS.columns[3]
+NESTED = Table("framehaul_upserted", (*table_shapes.NESTED.columns, *MORE), ("id",))
 
 
 def frames(table: Table, there: int = THERE, come: int = COME, both: int = BOTH) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -567,17 +567,14 @@ class Table:
         return {column.name: column.pandas_dtype for column in self.columns}
 
 
-_IDS = (
-    Column("entity_key", ColumnType.UUID),
-    Column("event_date", ColumnType.DATE),
-    Column("source_id", ColumnType.INT32),
-)
 _DIMENSIONS = tuple(f"dimension_{letter}" for letter in "abcdef")
 
 ANALYTICS_METRICS = Table(
     name="framehaul_analytics_metrics",
     columns=(
-        *_IDS,
+        Column("entity_key", ColumnType.UUID),
+        Column("event_date", ColumnType.DATE),
+        Column("source_id", ColumnType.INT32),
         *(Column(name, ColumnType.TEXT, low_cardinality=name == "dimension_a") for name in _DIMENSIONS),
         *(Column(f"metric_{number}", ColumnType.INT32) for number in (1, 2, 3)),
         Column("metric_value", ColumnType.FLOAT64),
@@ -586,25 +583,3 @@ ANALYTICS_METRICS = Table(
     partition_by_month_of="event_date",
 )
 """The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and a float."""
-
-_PLACE = {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
-NESTED_METRICS = Table(
-    name="framehaul_nested_metrics",
-    columns=(
-        *_IDS,
-        Column("dimension", ColumnType.TEXT),
-        Column("metric", ColumnType.INT64),
-        Column("metric_value", ColumnType.FLOAT64),
-        Column("amount", ColumnType.DECIMAL, exactly=decimal_types(24, 4)),
-        Column("state", ColumnType.ENUM, exactly=enum_types("new", "open", "paid", "sent", "closed")),
-        Column("numbers", ColumnType.LIST),
-        Column("place", ColumnType.STRUCT, exactly=struct_types(_PLACE)),
-        Column("document", ColumnType.JSON),
-    ),
-    key=("entity_key", "event_date", "source_id"),
-    partition_by_month_of="event_date",
-)
-"""A table of many types: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
-
-TABLES = {"standard": ANALYTICS_METRICS, "nested": NESTED_METRICS}
-"""The tables that all techniques are measured with, by the value of TABLE."""

@@ -86,7 +86,7 @@ def run(chosen: Sequence[Pair], settings: Settings, known: Sequence[Study], coll
             if len(stage) > 1:
                 in_parallel(stage, execute, made.publish)
             else:
-                made.publish(*stage[0], execute(*stage[0], sys.stdout))
+                made.publish(stage[0][0], execute(*stage[0], sys.stdout))
         problems = made.finish()
         plan.end(whole=not problems)
         for problem in problems:
@@ -116,9 +116,9 @@ class _Pages(ThreadPoolExecutor):
         self._problems: dict[str, str | None] = {}
         self._making = [self.submit(self._refresh_index)]
 
-    def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
+    def publish(self, study: Study, problem: str | None) -> None:
         """Export the page of an executed notebook in the thread, while the next kernel starts."""
-        self._making.append(self.submit(self._publish, study, values, problem))
+        self._making.append(self.submit(self._publish, study, problem))
 
     def finish(self) -> list[str]:
         """Wait until all pages are written, and return the errors of notebooks; raise the exception of a page."""
@@ -127,7 +127,7 @@ class _Pages(ThreadPoolExecutor):
         self._write_index()
         return [f"{name}: {problem}" for name, problem in self._problems.items() if problem]
 
-    def _publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
+    def _publish(self, study: Study, problem: str | None) -> None:
         """Export the page of a notebook; it replaces an earlier page only if the notebook did not fail."""
         reports, failed = self._reports, self._reports / "failed" / f"{study.notebook}.html"
         notebook = failed.with_suffix(".ipynb")
@@ -140,7 +140,7 @@ class _Pages(ThreadPoolExecutor):
                 if reports.parent == PROJECT and not study.on_demand:
                     pages.export_markdown(notebook, PROJECT / "docs" / f"{study.notebook}.md")
                     pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(notebook))
-        self._problems[study.notebook] = problem or _failures(study, reports.parent / "results", values)
+        self._problems[study.notebook] = problem or _failures(study, reports.parent / "results")
         if not self._problems[study.notebook]:
             self._plan.finished(study)
         self._refresh_index()
@@ -191,14 +191,14 @@ def _execute(plan: Plan, reports: Path, study: Study, values: dict[str, Any], ou
     return None
 
 
-def _failures(study: Study, directory: Path, taken: Mapping[str, Any]) -> str | None:
+def _failures(study: Study, directory: Path) -> str | None:
     """Return the failures in a study's passes with their reasons, or None."""
     path = directory / study.results
     if not study.rows or not path.exists():
         return None
     passes, what = store.read(path, imported(study.rows)), study.subject
     failed = passes.filter(status="failed").unique(what, maintain_order=True)
-    if study.on_demand or taken.get("table", "standard") != "standard":
+    if study.on_demand:
         # A technique that cannot move a frame at all is a finding; one that fails in some passes only is a failure.
         failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
@@ -334,7 +334,7 @@ def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
 def in_parallel[T](
     stage: Sequence[Pair],
     execute: Callable[[Study, dict[str, Any], Lines], T],
-    then: Callable[[Study, dict[str, Any], T], object],
+    then: Callable[[Study, T], object],
 ) -> None:
     """Execute the notebooks of a stage, at most LANES at once, the longest first.
 
@@ -349,7 +349,7 @@ def in_parallel[T](
                 lines = Lines(lambda line: sys.stdout.write(f"{study.number} {line}\n"))
                 outcome = execute(study, values, lines)
                 if not stopped.is_set():
-                    then(study, values, outcome)
+                    then(study, outcome)
         except BaseException:
             stopped.set()
             raise

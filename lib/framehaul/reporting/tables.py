@@ -192,9 +192,8 @@ def size_text(run: Mapping[str, Any]) -> str:
     if what := run.get("what"):
         return str(what)
     race = " at most, in a race" if run.get("race") else ""
-    table = f" of the table {run['table']!r}" if run.get("table", "standard") != "standard" else ""
     passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
-    return f"{run['rows']:,} rows{race}{table}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
+    return f"{run['rows']:,} rows{race}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
 
 
 def heading_and_form(name: str, kind: pl.DataType | type[pl.DataType] = pl.Float64) -> tuple[str, Form]:

@@ -32,12 +32,7 @@ def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
 
 RUN = Parameter("run", "", "a run, as the path of a directory")
 EXPLORER = _study("00_explorer", RUN, only_reads=True, on_demand=True)
-TABLE = Parameter(
-    "table", "standard",
-    "of notebooks 01 to 04: the published table, or nested, which adds a list, a struct, JSON, an enum and a decimal, "
-    "and which not every technique supports", choices=("standard", "nested"),
-)  # fmt: skip
-OF_DIRECTIONS = ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE
+OF_DIRECTIONS = ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE
 # With the preset quick, the fastest techniques take 0.02 to 0.1 s for these rows on two cores.
 TRANSFERS = (
     _study("01_postgres_write", ROWS.at(40_000), *OF_DIRECTIONS),

@@ -11,7 +11,7 @@ from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds
 from framehaul.bench.trials import LEAST_ROWS, Stage, in_time, leaders, stages
 from framehaul.data import generator
-from framehaul.data.schema import TABLES
+from framehaul.data.schema import ANALYTICS_METRICS as TABLE
 from framehaul.servers.tables import tables_of
 from framehaul.studies.registry import TRANSFERS
 from framehaul.techniques import Technique, techniques
@@ -22,12 +22,11 @@ ONE_LINE = pl.read_csv(Path(__file__).with_name("everyday_api.csv"))
 
 
 def run(
-    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0,
-    table: str = "standard",
-) -> pl.DataFrame:  # fmt: skip
+    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0
+) -> pl.DataFrame:
     """Measure every technique of a database and direction and return one row per pass.
 
-    In a `race` (1), slow techniques move fewer rows than fast ones. `table` is a key of TABLES. Passes are recorded in
+    In a `race` (1), slow techniques move fewer rows than fast ones. Passes are recorded in
     results/<database>_<direction>.csv.
 
     Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
@@ -42,21 +41,19 @@ def run(
         raise ValueError(f"{database} {direction}: there is no such direction")
     chosen = techniques(cast("Database", database), cast("Direction", direction))
     measured, schedule = recorded(study)(_measure), {"rounds": rounds, "warmup": warmup, "seed": seed}
-    return measured(chosen, rows=rows, race=race, table=table, **schedule)
+    return measured(chosen, rows=rows, race=race, **schedule)
 
 
-def _measure(
-    this_run: Recording, chosen: list[Technique], /, *, rows: int, race: int, table: str, **rounds: int
-) -> None:
+def _measure(this_run: Recording, chosen: list[Technique], /, *, rows: int, race: int, **rounds: int) -> None:
     """Record the passes of `run` in stages of growing size, and the server's version and settings."""
-    schedule, moved = Rounds(rounds["rounds"], rounds["warmup"], rounds["seed"]), TABLES[table]
+    schedule = Rounds(rounds["rounds"], rounds["warmup"], rounds["seed"])
     server = this_run.servers().of(chosen[0].database)
     this_run.metadata["server"] = tables_of(server).metadata()
-    content = generator.arrow_table(moved, rows, schedule.seed)
+    content = generator.arrow_table(TABLE, rows, schedule.seed)
 
     def measure_stage(some: list[Technique], stage: Stage) -> None:
         log = this_run.technique_log(stage.rows)
-        measure.run(some, server, moved, content.slice(0, stage.rows), stage.rounds, log)
+        measure.run(some, server, TABLE, content.slice(0, stage.rows), stage.rounds, log)
 
     left, again = chosen, list[Technique]()
     everyday = [one for one in chosen if one.origin == "everyday"]
