@@ -1,10 +1,7 @@
 """The run of one database and direction."""
 
-from pathlib import Path
-
 import pytest
 
-from framehaul.servers import Servers
 from framehaul.studies import transfers
 from framehaul.studies.everyday_api import changes
 from framehaul.techniques.registry import named
@@ -12,20 +9,16 @@ from framehaul.techniques.registry import named
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
 
 
-@pytest.fixture
-def few(servers: Servers, own_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of few techniques, on the tests' servers, that leaves its results elsewhere."""
+@pytest.mark.usefixtures("servers", "own_out")
+def test_without_a_race_nobody_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "techniques", lambda *_: [named("postgres", "read", name) for name in CHOSEN])
-    return own_out
-
-
-def test_without_a_race_nobody_falls_behind(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "leaders", lambda *_: [])
     found = transfers.run("postgres", "read", rows=500, rounds=2, warmup=0, seed=1)
     assert sorted(found["technique"]) == sorted(CHOSEN * 2)
 
 
-def test_a_usual_call_moves_few_rows_and_all_of_them(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("servers", "own_out")
+def test_a_usual_call_moves_few_rows_and_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("pandas_sqlalchemy_read_sql_query", "pandas_adbc_read_sql", "pandas_framehaul_read", CHOSEN[0])
     monkeypatch.setattr(transfers, "techniques", lambda *_: [named("postgres", "read", name) for name in names])
     monkeypatch.setattr(transfers, "LEAST_ROWS", 1)

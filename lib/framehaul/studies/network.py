@@ -48,11 +48,6 @@ COMPARED: dict[tuple[Database, Direction], tuple[str, str, str]] = {
 The fast ones of PostgreSQL use one and two connections. Those of ClickHouse use Arrow, which a codec can compress, and
 Native.
 """
-ENCRYPTED = (
-    *COMPARED["postgres", "write"][:2], *COMPARED["postgres", "read"][:2], "http_client_arrow_stream",
-    "http_client_native_decoded",
-)  # fmt: skip
-"""Techniques that are measured on `NEAR` with TLS as well, as all are on `SLOW`; clients verify authority and host."""
 CODEC = "zstd"
 WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
 """The ClickHouse technique of each direction that is measured with `CODEC` as well."""
@@ -62,7 +57,6 @@ CALLS, REUSED_ROWS = 7, 700
 psycopg prepares a query at its sixth execution, asyncpg prepares every query.
 https://www.psycopg.org/psycopg3/docs/advanced/prepare.html
 """
-HOW = "a relay process on loopback delays and limits what it forwards; each TCP connection ends in it"
 EXTERNAL = "this study shapes the network of servers that framehaul starts; with SERVERS=external it is skipped"
 
 
@@ -113,15 +107,13 @@ def with_codec(technique: Technique) -> Technique:
 
 
 def tasks() -> list[Task]:
-    """Return the tasks that are measured in rounds."""
+    """Return the tasks that are measured in rounds; with TLS, clients verify authority and host."""
     planned = []
     for path, names in COMPARED.items():
-        for short in names:
-            name = f"polars_{short}"
+        for name in (f"polars_{short}" for short in names):
             codecs = ["none", CODEC] if name == WITH_CODEC[path[1]] else ["none"]
             planned += [Task(*path, name, codec, link.name) for codec in codecs for link in LINKS]
-            planned += [Task(*path, name, "none", NEAR.name, "tls")] if short in ENCRYPTED else []
-            planned += [Task(*path, name, codec, SLOW.name, "tls") for codec in codecs]
+            planned += [Task(*path, name, codec, link.name, "tls") for codec in codecs for link in (NEAR, SLOW)]
     return [*planned, Task("clickhouse", "write", "polars_http_client_parquet_zstd", "none", SLOW.name, "tls")]
 
 
@@ -167,7 +159,6 @@ def placed(directory: Path) -> pl.DataFrame:
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
     """Measure every task; warm-ups run over loopback only, because their effect does not depend on the network."""
     both = this_run.servers()
-    this_run.metadata["how"] = HOW
 
     def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
         plain = recording.result(this_run.run_id, NETWORK.notebook, task.measured, rows, number, Skipped(""))

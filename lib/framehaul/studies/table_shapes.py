@@ -104,8 +104,7 @@ def with_many_nulls(table: Table, rows: int, seed: int) -> pa.Table:
     content, random = generator.arrow_table(table, rows, seed), np.random.default_rng(seed)
     for at, column in enumerate(table.columns):
         if column.nullable:
-            values, null = content.column(at).combine_chunks(), pa.array(random.random(rows) < SHARE_OF_NULL)
-            values = pc.if_else(null, pa.scalar(None, values.type), values)
+            values = pc.if_else(random.random(rows) < SHARE_OF_NULL, None, content.column(at))
             content = content.set_column(at, table.arrow_schema.field(column.name), values)
     return content
 
