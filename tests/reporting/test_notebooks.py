@@ -1,21 +1,16 @@
-"""A run of notebooks: what runs in parallel, what it prints, and where an interrupted run continues."""
+"""A run of notebooks: what it prints, and where an interrupted run continues."""
 
-import csv
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from framehaul.bench import environment, store
-from framehaul.bench.study import Study
-from framehaul.reporting import notebooks
-from framehaul.reporting.notebooks import LANES, Plan, in_parallel, logged, stages
+from framehaul.reporting.notebooks import Plan, logged
 from framehaul.reporting.tables import machines_text
-from framehaul.settings import PRESETS, Settings
+from framehaul.settings import Settings
 from framehaul.studies import registry
 
 
@@ -25,19 +20,14 @@ def plan(out: Path, wanted: str = "01 02 05", **changes: Any) -> Plan:
     return Plan(chosen, Settings(out=out, **changes))
 
 
-def test_it_says_what_runs_what_is_next_and_keeps_where_the_time_went(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_what_runs_and_what_is_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(tmp_path)
-    for study, values in made.left:
-        with made.running(study, values):
-            pass
-    made.end(whole=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("quick: 3 notebooks, about ")
-    assert lines[1].startswith("== 01_postgres_write (1 of 3; next: 02_postgres_read, about ")
-    rows = [*csv.DictReader((tmp_path / "results" / "timing.csv").read_text().splitlines())]
-    assert [row["notebook"] for row in rows] == ["01_postgres_write", "02_postgres_read", "05_summary"]
+    for at in (0, 2):
+        made.announce(at)
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("quick: 3 notebooks, about ")
+    assert second.startswith("== 01_postgres_write (1 of 3; next: 02_postgres_read, about ")
+    assert last.startswith("== 05_summary (3 of 3; about ")
 
 
 def test_an_interrupted_run_continues_with_what_is_left_or_failed_on_the_same_terms(
@@ -76,58 +66,6 @@ def test_a_log_has_whole_lines_and_the_last_state_of_a_bar(tmp_path: Path, capsy
     lines = [line.split(" ", 1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
     assert lines == ["== 01", "100%", "trouble"]
     assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinishedafterwards\n"
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_only_what_takes_no_time_runs_in_parallel(tmp_path: Path, preset: Any) -> None:
-    left = plan(tmp_path, "", preset=preset).left
-    staged = stages(left, preset)
-    assert [pair for stage in staged for pair in stage] == left
-    several = [[study for study, _ in stage] for stage in staged if len(stage) > 1]
-    for stage in several:
-        assert len({one.only_reads for one in stage}) == 1, "what only reads waits for what measures"
-        assert stage[0].only_reads or not any(one.holds for one in stage)
-    assert preset == "smoke" or [[study.number for study in stage] for stage in several] == [["08", "09"]]
-
-
-def run(names: str, work: Callable[[Study], Any]) -> list[str]:
-    """Run studies of these names in parallel, and return the names of those that ended well."""
-    ended: list[str] = []
-    pairs: list[notebooks.Pair] = [(Study(name, "?"), {}) for name in names]
-    in_parallel(pairs, lambda study, _, __: work(study), lambda study, _: ended.append(study.notebook))
-    return ended
-
-
-def test_all_lanes_are_used_and_an_exception_ends_the_others_and_nothing_further_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A kernel that heeds no interrupt is killed, and no process but kernels is touched."""
-    assert sorted(run("abcdefg", lambda study: study.notebook)) == [*"abcdefg"]
-    monkeypatch.setattr(notebooks, "PATIENCE_SECONDS", 0.5)
-    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
-    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    begun: list[str] = []
-    every = threading.Barrier(LANES, timeout=60)
-
-    def work(study: Study) -> None:
-        begun.append(study.notebook)
-        code = deaf if study.notebook == "b" else "import time; print(flush=True); time.sleep(600)"
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE) | {"stderr": subprocess.DEVNULL}
-        with subprocess.Popen([sys.executable, "-c", code, "ipykernel"], **pipes) as kernel:
-            assert kernel.stdout is not None
-            kernel.stdout.readline()
-            every.wait()
-            if study.notebook == "a":
-                kernel.kill()
-                raise RuntimeError("no disk")
-            assert kernel.wait() == (-9 if study.notebook == "b" else -2)
-
-    with pytest.raises(RuntimeError, match="no disk"):
-        run("abcd", work)
-    assert sorted(begun) == ["a", "b", "c"]
-    assert other.poll() is None
-    other.communicate()
-    assert other.returncode == 0
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:

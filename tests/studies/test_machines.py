@@ -59,7 +59,7 @@ def run(good: Path, tmp_path: Path) -> Path:
 def test_a_good_run_is_taken_and_stands_on_the_page(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run / "timing.csv").write_text("what nobody else needs")
+    (run / "notes.csv").write_text("what nobody else needs")
     (run / "figures").mkdir()
     monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     place = machines.submit(run, "my-laptop")

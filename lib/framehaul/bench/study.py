@@ -104,15 +104,11 @@ class Study:
     headline: str = ""
     """The tag of the cell whose table is first on the index page."""
     seconds: tuple[int, int, int] = (3, 30, 600)
-    """The expected time on two cores by each preset; in a smoke run, in which studies run in parallel, what it adds."""
+    """The expected time on two cores by each preset."""
     raced_seconds: int | None = None
     """The expected time of a million rows with the preset quick, where slow techniques end early (RACE)."""
-    untimed: bool = False
-    """True if it measures no time: it runs in parallel with other untimed studies."""
-    holds: tuple[str, ...] = ("postgres", "clickhouse")
-    """The databases whose shared table it uses: studies of the same table do not run in parallel."""
     only_reads: bool = False
-    """True if it only reads results of other studies: it needs no server, and runs after them."""
+    """True if it only reads results of other studies, and needs no server."""
     on_demand: bool = False
     """True if it runs only on request."""
 

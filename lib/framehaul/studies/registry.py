@@ -23,7 +23,7 @@ _STUDIES: dict[str, Study] = {}
 
 def _study(notebook: str, *parameters: Parameter, **further: Any) -> Study:
     """Register and return the study of a line of studies.tsv, with its parameters and `further` fields."""
-    fields: dict[str, Any] = LINES[notebook] | further | {"holds": tuple(LINES[notebook]["holds"].split())}
+    fields: dict[str, Any] = LINES[notebook] | further
     smoke, quick, reference, *raced = map(int, fields["seconds"].split())
     fields |= {"seconds": (smoke, quick, reference), "raced_seconds": next(iter(raced), None), "parameters": parameters}
     _STUDIES[notebook] = Study(**fields)
@@ -45,9 +45,9 @@ SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
 OF_SCALING = ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED
 SCALING = _study("06_scaling", *OF_SCALING)
 ABLATIONS = _study("07_ablations", only_reads=True)
-FIDELITY = _study("08_fidelity", TRIED, untimed=True)
+FIDELITY = _study("08_fidelity", TRIED)
 HOLD = Parameter("hold", 3, "seconds of load at the end of the faults study", least=1, smoke=1, reference=20)
-FAULTS_STUDY = _study("09_faults", TRIED, HOLD, untimed=True)
+FAULTS_STUDY = _study("09_faults", TRIED, HOLD)
 
 LOAD = (
     Parameter("connections", 4, "concurrent connections", least=1, smoke=2),
