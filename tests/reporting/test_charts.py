@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from framehaul.bench import statistics
 from framehaul.reporting import charts, tables
-from framehaul.studies import summary as summary_study
 from framehaul.techniques import FAMILIES
 from tests.bench.test_store import passes, result
 
@@ -49,16 +48,16 @@ def medians(directory: Path) -> pl.DataFrame:
     return statistics.medians(frame, ["label", "family", "origin"])
 
 
-def test_a_place_that_is_rounded_otherwise_gives_the_same_bytes_and_another_place_other_ids() -> None:
-    def drawn(left: float) -> str:
+def test_a_place_that_is_rounded_otherwise_gives_the_same_bytes_and_another_figure_other_ids() -> None:
+    def drawn(left: float, name: str) -> str:
         figure = Figure()
         figure.add_axes((left, 0.1, 0.5, 0.8)).bar([1], [2])
-        return charts.svg(figure)
+        return charts.svg(figure, name)
 
-    assert drawn(0.1) == drawn(0.1 + 1e-13)
-    (first,), (second,) = (re.findall('clipPath id="(.*?)"', drawn(left)) for left in (0.1, 0.2))
+    assert drawn(0.1, "a") == drawn(0.1 + 1e-13, "a")
+    (first,), (second,) = (re.findall('clipPath id="(.*?)"', drawn(0.1, name)) for name in "ab")
     assert first != second
-    assert f"url(#{first})" in drawn(0.1)
+    assert f"url(#{first})" in drawn(0.1, "a")
 
 
 def test_bars_fit_and_what_failed_or_was_skipped_has_the_reason_instead_of_a_bar(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_bars_fit_and_what_failed_or_was_skipped_has_the_reason_instead_of_a_bar
     (axes,), (legend,) = figure.axes, figure.legends
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
     assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
-    text, again = charts.svg(figure), charts.svg(charts.bars(frame, name="x"))  # type: ignore[arg-type]
+    text, again = charts.svg(figure, "x"), charts.svg(charts.bars(frame, name="x"), "x")  # type: ignore[arg-type]
     assert again == text, "the same data gives the same bytes"
     assert "FAILED: content differs content differs " in text
     assert "skipped (the table says why)" in text
@@ -85,18 +84,6 @@ def test_nothing_is_drawn_for_an_empty_frame(panel: str) -> None:
     assert charts.lines(empty, color="label", **named) is None
     assert charts.points(empty, x="rows", y="rows", color="label", label="label", **named) is None
     assert charts.outcomes(empty, heading="", x="case", outcome="outcome", outcomes=OUTCOMES, **named) is None
-
-
-def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Path) -> None:
-    label, family = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe", "http_csv"
-    as_published = passes(result(label=label, seconds=1000 / 1283592.69, family=family), directory=tmp_path)
-    figure = charts.published_against_measured(
-        statistics.summary(as_published).join(summary_study.matrix(), on=["database", "direction", "label"])
-    )
-    assert_nothing_is_cut(figure)
-    sizes = [marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)]  # the dot, the ring below it
-    assert sizes == sorted(set(sizes))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [FAMILIES[family]]
 
 
 @pytest.mark.parametrize("asked", [2, 30])

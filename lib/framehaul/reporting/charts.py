@@ -1,6 +1,5 @@
 """Draw figures from frames of medians, with fixed labels and colors; no technique is named here."""
 
-import hashlib
 import io
 import re
 from collections import Counter
@@ -15,10 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path as Shape
-from matplotlib.textpath import TextPath
-from matplotlib.transforms import Affine2D
+from matplotlib.patches import Patch
 
 from framehaul.reporting.tables import Row, heading_and_form, thousands
 from framehaul.settings import load_settings
@@ -56,19 +52,18 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and small
 }
 
+
 CLIP = re.compile(r"\bp[0-9a-f]{10}\b")
 """The id of a clip path, a hash of all digits of its place: layout does not always round the last one alike."""
 
 
-def svg(figure: Figure) -> str:
-    """Return the figure as SVG; the same data gives the same bytes."""
+def svg(figure: Figure, name: str) -> str:
+    """Return the figure as SVG; the same data gives the same bytes, and another name other ids, as a page needs."""
     buffer = io.StringIO()
     with mpl.rc_context(STYLE | {"svg.hashsalt": "framehaul"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
-    # A page has several figures, whose ids have to differ.
-    of_figure = hashlib.sha256(CLIP.sub("", text).encode()).hexdigest()[:8]
-    numbered = {found: f"p{of_figure}{at:02}" for at, found in enumerate(dict.fromkeys(CLIP.findall(text)))}
+    numbered = {found: f"{name}-{at}" for at, found in enumerate(dict.fromkeys(CLIP.findall(text)))}
     return CLIP.sub(lambda found: numbered[found[0]], text)
 
 
@@ -77,7 +72,7 @@ def shown(figure: Figure, name: str) -> SVG:
 
     Its text alternative is the titles of its panels, or of its legend.
     """
-    text, path = svg(figure), load_settings().out / "figures" / f"{name}.svg"
+    text, path = svg(figure, name), load_settings().out / "figures" / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf8")
     titles = "; ".join(filter(None, (axes.get_title("left") for axes in figure.axes)))
@@ -295,13 +290,11 @@ def _chart(name: str, parts: Parts, draw: Draw, about: str, colors: Mapping[Any,
         how: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "alignment": "left"}
         figure.legend(handles=handles, ncols=columns, fontsize=8, title=about, **how)
 
-    return shown(_figure(parts, draw, explain, **layout, titles=9), name) if parts else None
+    return shown(_figure(parts, draw, explain, **layout), name) if parts else None
 
 
-def _figure(
-    parts: Parts, draw: Draw, explain: Explain, height: float, columns: int = 1, titles: Any = "large", **grid: Any
-) -> Figure:
-    """Lay out the panels in a figure of a height in inches, draw and explain them; `titles` is the size of titles."""
+def _figure(parts: Parts, draw: Draw, explain: Explain, height: float, columns: int = 1, **grid: Any) -> Figure:
+    """Lay out the panels in a figure of a height in inches, draw and explain them."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10.5, height), layout="constrained")
         panels = figure.subplots(-(-len(parts) // columns), columns, squeeze=False, **grid).flat
@@ -310,7 +303,7 @@ def _figure(
         for axes, (about, part) in zip(panels, parts, strict=False):
             axes.set_axisbelow(True)
             draw(axes, part)
-            axes.set_title(about, loc="left", fontweight="bold", fontsize=titles)
+            axes.set_title(about, loc="left", fontweight="bold", fontsize=9)
         explain(figure)
     return figure
 
@@ -321,40 +314,6 @@ def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
     if fixed := {"family": FAMILY_COLORS, "verdict": VERDICT_COLORS}.get(column):
         return {value: ink for value, ink in fixed.items() if value in values}
     return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
-
-
-def published_against_measured(summary: pl.DataFrame) -> Figure:
-    """Draw published and measured mean rows/s, one panel per database and direction, on a logarithmic axis.
-
-    The ring is larger than the dot, so that both are visible where they are equal.
-    """
-    measured = summary.drop_nulls("published_rows_per_s")
-    panel = pl.format("{} {}", pl.col("database").replace_strict(DATABASES), "direction")
-    parts = _parts(measured.with_columns(panel=panel), "panel")
-    heights = [len(group) + 2 for _, group in parts]
-
-    def draw(axes: Axes, part: pl.DataFrame) -> None:
-        group = part.sort("published_rows_per_s", descending=True)
-        for at, row in enumerate(group.to_dicts()):
-            published, ours = row["published_rows_per_s"], row["mean_rows_per_s"]
-            if ours is None:
-                note(axes, published, at, f"not measured here: {row['status']}", FAINT)
-            else:
-                axes.plot([published, ours], [at, at], color="#cccccc", linewidth=2, zorder=1)
-                axes.scatter(ours, at, color=FAMILY_COLORS[row["family"]], s=24, zorder=3)
-            axes.scatter(published, at, facecolor="white", edgecolor=INK, s=52, zorder=2)
-        name_lines(axes, group["label"].to_list())
-        quantities(axes.xaxis, logarithmic=True)
-        axes.margins(x=0.06)
-        axes.grid(axis="x", which="both", color="#eeeeee")
-
-    def explain(figure: Figure) -> None:
-        about = "rows/s, mean of passes, logarithmic: ring = published, dot = measured here"
-        figure.axes[-1].set_xlabel(about, loc="right")
-        handles = [Patch(color=ink, label=FAMILIES[family]) for family, ink in _colors(measured, "family").items()]
-        figure.legend(handles=handles, frameon=False, loc="outside lower left", ncols=5)
-
-    return _figure(parts, draw, explain, height=0.25 * sum(heights) + 1.2, height_ratios=heights)
 
 
 GLANCE_INK = "#7d858f"
@@ -512,13 +471,9 @@ def outcomes(
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:
-    """Draw the cells of one outcome as one shape: one by one, thousands of cells take half a minute."""
-    cell = Shape.unit_rectangle().transformed(Affine2D().translate(-0.5, -0.5).scale(0.92, 0.88))
-    shape = Shape.make_compound_path(*(cell.transformed(Affine2D().translate(*place)) for place in places))
-    axes.add_artist(PathPatch(shape, facecolor=outcome.color, linewidth=0))
+    """Draw the cells of one outcome: thick lines in one collection, since thousands of shapes take half a minute."""
+    across, down = zip(*places, strict=True)
+    axes.hlines(down, [at - 0.46 for at in across], [at + 0.46 for at in across], outcome.color, linewidth=10)
     if outcome.letter:
-        size = max(TextPath((0, 0), outcome.letter, size=8).get_extents().size)  # markers scale by their longer side
-        marker = f"$\\mathdefault{{{outcome.letter}}}$"
-        across, down = zip(*places, strict=True)
         ink = INK if sum(to_rgb(outcome.color)) > DARK else "white"
-        axes.scatter(across, down, s=size**2, c=ink, marker=marker, linewidths=0)
+        axes.scatter(across, down, s=32, c=ink, marker=f"$\\mathdefault{{{outcome.letter}}}$", linewidths=0, zorder=3)
