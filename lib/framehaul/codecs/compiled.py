@@ -7,6 +7,7 @@ Other modules call loops as attributes of this module, because `start_numba` rep
 from __future__ import annotations
 
 import threading
+from string import hexdigits
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,14 +55,17 @@ ARRAY_HEAD_BYTES, DIMENSION_BYTES = 12, 8
 MESSAGE_HEAD_BYTES = 5
 """The bytes of the type and the length of a message: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 COPY_DATA, DASH = ord("d"), ord("-")
-UUID_TEXT_BYTES = 36
+UUID_TEXT_BYTES, UUID_DASHES = 36, (8, 13, 18, 23)
+UUID_DIGITS = np.delete(np.arange(UUID_TEXT_BYTES, dtype=np.uint64), UUID_DASHES).reshape(2, 16)
+"""The places of the digits in the text of a UUID, for each half."""
+NO_DIGIT = np.uint8(16)
+DIGIT_OF = np.array([int(chr(byte), 16) if chr(byte) in hexdigits else NO_DIGIT for byte in range(256)], np.uint8)
+"""The value of each byte as a hexadecimal digit."""
 EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00FF00FF00FF)
 EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F000F000F000F)
-LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
-ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
-ONE, TWO, FOUR, FIVE, SIX, EIGHT, NINE = [np.uint64(number) for number in (1, 2, 4, 5, 6, 8, 9)]
-SIXTEEN, TWENTY_FOUR, THIRTY_TWO, FORTY, FORTY_EIGHT = [np.uint64(number) for number in range(16, 49, 8)]
-SIXTY_THREE = np.uint64(63)
+LOW_HALF, ZERO, TO_LETTERS = np.uint64(0xFFFFFFFF), np.uint64(ord("0")), np.uint64(ord("a") - ord("9") - 1)
+ONE, TWO, FOUR, SIX, EIGHT, SIXTEEN = [np.uint64(number) for number in (1, 2, 4, 6, 8, 16)]
+THIRTY_TWO, FORTY, SIXTY_THREE = [np.uint64(number) for number in (32, 40, 63)]
 SEVEN_BITS, LAST_BYTE = np.uint64(127), np.uint64(255)
 SHORT_RUN = 24
 """The longest run that is sorted faster by comparison than by counting bytes."""
@@ -69,10 +73,6 @@ DISTINCT_BY_TWO_BYTES = 1 << 19
 """The most rows that two random bytes separate into short runs."""
 MOST_LENGTH_BYTES = 5
 """The most bytes of a text's length in Native, for texts below 32 GiB."""
-LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
-"""The bytes and the offsets in a cache line."""
-CLOSE = 4
-"""Texts are close together if at least one in this many is read."""
 COMPILING = threading.RLock()
 _WAITING: list[str] = []
 """The names of the loops, until numba starts."""
@@ -490,40 +490,26 @@ def number_at(data: Bytes, at: int) -> int:
 
 
 @compiled
-def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves: Keys) -> int:
-    """Fill in both halves of UUIDs of 8-4-4-4-12 digits; return the first row that is neither a UUID nor NULL, or -1.
-
-    `words` is the `words_of_eight` of the data. Eight digits are read at once and validated by formatting them again.
-    """
+def parse_uuids(data: Bytes, offsets: Int64s, nulls: Bytes, halves: Keys) -> int:
+    """Fill in both halves of UUIDs of 8-4-4-4-12 digits; return the first row that is neither UUID nor NULL, or -1."""
     for row in range(len(nulls)):
         if nulls[row]:
             continue
         at = np.uint64(offsets[row])
         if offsets[row + 1] - offsets[row] != UUID_TEXT_BYTES:
             return row
-        wrong = np.uint64(
-            (data[at + np.uint64(8)] ^ DASH) | (data[at + np.uint64(13)] ^ DASH)
-            | (data[at + np.uint64(18)] ^ DASH) | (data[at + np.uint64(23)] ^ DASH)
-        )  # fmt: skip
+        wrong = np.uint8(0)
+        for dash in UUID_DASHES:
+            if data[at + np.uint64(dash)] != DASH:
+                return row
         for half in range(2):
-            if half == 0:
-                first = words[at]
-                second = (words[at + np.uint64(9)] & LOW_HALF) | (words[at + np.uint64(14)] << THIRTY_TWO)
-            else:
-                first = (words[at + np.uint64(19)] & LOW_HALF) | (words[at + np.uint64(24)] << THIRTY_TWO)
-                second = words[at + np.uint64(28)]
-            both = np.uint64(0)
-            for text in (first, second):
-                letters = (text >> SIX) & EVERY_BYTE
-                digits = (text & (EVERY_BYTE * LOW_DIGIT)) + letters * NINE
-                again = digits + EVERY_BYTE * ZERO + (((digits + EVERY_BYTE * SIX) >> FOUR) & EVERY_BYTE) * TO_LETTERS
-                wrong |= (again ^ (text | (letters << FIVE))) | (digits & ~(EVERY_BYTE * LOW_DIGIT))
-                pairs = ((digits << FOUR) | (digits >> EIGHT)) & EVERY_OTHER_BYTE
-                number = (pairs << TWENTY_FOUR) | (pairs & SECOND_PAIR)
-                number |= ((pairs >> THIRTY_TWO << EIGHT) & THIRD_PAIR) | (pairs >> FORTY_EIGHT)
-                both = (both << THIRTY_TWO) | (number & LOW_HALF)
-            halves[half, row] = both
-        if wrong:
+            number = np.uint64(0)
+            for place in UUID_DIGITS[half]:
+                digit = DIGIT_OF[data[at + place]]
+                wrong |= digit
+                number = (number << FOUR) | np.uint64(digit)
+            halves[half, row] = number
+        if wrong >= NO_DIGIT:
             return row
     return -1
 
@@ -647,28 +633,6 @@ def group_texts(
             for byte in range(length):
                 out[at + np.uint64(byte)] = data[start + np.uint64(byte)]
     places[count] = limits[-1]
-
-
-@compiled
-def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
-    """Return the number of bytes in the texts of these rows, of which there must be at least one.
-
-    If the texts are close together, their memory is read sequentially. Gathering the texts in any order afterwards
-    finds them in a core's cache and takes half the time.
-    """
-    first = last = rows[0]
-    for row in rows:
-        first, last = min(first, row), max(last, row)
-    seen = 0
-    if last - first < CLOSE * len(rows):
-        for row in range(first, last, OFFSETS_OF_A_LINE):
-            seen -= offsets[row]
-        for at in range(offsets[first], offsets[last + 1], LINE_BYTES):
-            seen -= data[at]
-    size = int(seen > 0)  # always 0, but without this use a compiler omits the reads above
-    for row in rows:
-        size += offsets[row + 1] - offsets[row]
-    return size
 
 
 @compiled

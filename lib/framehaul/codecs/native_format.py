@@ -402,7 +402,7 @@ def _texts(kind: str, data: Bytes, offsets: Int64s) -> Values:
     words = words_of_eight(data)
 
     def encoded(places: Int64s) -> list[Buffer]:
-        size = compiled.texts_bytes(data, offsets, places)
+        size = int((offsets.take(places + 1) - offsets.take(places)).sum())
         out = np.empty(size + compiled.MOST_LENGTH_BYTES * len(places) + int(WORD_SLACK), np.uint8)
         return [out[: compiled.write_texts(data, words, offsets, places, out, words_of_eight(out))]]
 
@@ -493,7 +493,7 @@ def uuid_halves(array: pa.Array, name: str) -> Keys:
         if not compiled.numba_waits() or len(array) > FEW_ROWS:
             start_numba()
             halves, (data, offsets) = np.zeros((2, len(array)), np.uint64), _text_buffers(array)
-            if compiled.parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves) < 0:
+            if compiled.parse_uuids(data, offsets, nulls_of(array), halves) < 0:
                 return halves.T
         texts = pl.Series(values=array)
         raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
