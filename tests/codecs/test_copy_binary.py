@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-import numpy as np
 import pgpq
 import polars as pl
 import pyarrow as pa
@@ -17,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framehaul.codecs import copy_binary
-from framehaul.codecs.copy_binary import CopyDecoder, in_binary_form, near_key_order, stretched, uuid_bytes
+from framehaul.codecs.copy_binary import CopyDecoder, in_binary_form, near_key_order, uuid_bytes
 from framehaul.codecs.native_format import one_piece
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, fixed_types
 from framehaul.techniques.beyond.postgres_write import picked
 from tests.codecs import test_native_format
-from tests.codecs.test_native_format import EVERY_TYPE, in_order
+from tests.codecs.test_native_format import in_order
 from tests.second_table import SECOND_TABLE
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -143,29 +142,6 @@ def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int, mo
     if column.type in (ColumnType.UUID, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6):
         values = laid_out.take(pa.array(order))["k"].to_pylist()  # the binary form, by compiled loops
         assert values == sorted(values)
-
-
-@pytest.mark.parametrize(("rows", "size"), [(0, 3), (1, 1), (2, 1), (500, 1), (500, 3), (500, 8_192)])
-@pytest.mark.parametrize("table", [ANALYTICS_METRICS, EVERY_TYPE], ids=["standard", "types"])
-def test_rows_that_were_laid_out_anew_are_the_same(
-    table: Table, rows: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_binary, "STRETCH_ROWS", size)
-    whole = generator.arrow_table(table, rows + 20, 1)
-    for content in (whole.slice(7, rows), whole.cast(table.arrow_large_schema).slice(7, rows)):
-        order = np.array(random.Random(rows).sample(range(rows), rows), np.int64)
-        laid_out, places = stretched(content, order)
-        laid_out.validate(full=True)
-        assert laid_out.take(pa.array(places)).equals(content.take(pa.array(order)))
-        assert [place // size for place in places] == [at // size for at in range(rows)]
-
-
-def test_there_are_no_more_stretches_than_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_binary, "STRETCH_ROWS", 1)
-    count = copy_binary.MOST_STRETCHES + 5
-    content, order = pa.table({"n": range(count)}), np.arange(count)[::-1].copy()
-    laid_out, places = stretched(content, order)
-    assert laid_out.take(pa.array(places))["n"].to_pylist() == order.tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)

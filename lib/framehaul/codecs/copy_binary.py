@@ -42,10 +42,6 @@ TEXT_TYPES, BYTES_TYPES = (pa.string_view(), pa.large_string()), (pa.binary_view
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
-STRETCH_ROWS = 8_192
-"""The rows of a stretch, which are stored together: few enough for a core's cache."""
-MOST_STRETCHES = 1 << 16
-"""The number of stretches that 16 bits can count."""
 ROWS_BEFORE_NUMBA = 1_500_000
 """The rows that Polars sorts sooner than numba starts."""
 PARSED: dict[ColumnType, Callable[[str], object]] = {
@@ -349,7 +345,7 @@ def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
 
 
 def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
-    """Return the content, laid out anew where that pays, and its rows near the order of PostgreSQL's primary key.
+    """Return the content, in one piece unless it is in order, and its rows near the order of PostgreSQL's primary key.
 
     An index benefits as much as from the exact order. Only columns of numbers and bytes are compared, no decimals and
     lists. Rows that are in order stay as they are, such as those of a key that counts up. The content may be in
@@ -366,41 +362,16 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
     # The first column shows sooner than all of them that rows are not in order.
     if not compared or (values.to_series().is_sorted() and values.to_struct().is_sorted()):
         return content, np.arange(content.num_rows)
+    content = content.combine_chunks()
     if numba_waits() and content.num_rows <= ROWS_BEFORE_NUMBA:
         return content, values.select(pl.arg_sort_by(values.columns)).to_series().cast(pl.Int64).to_numpy()
-    return stretched(content, native_format.sorted_rows(_levels(content, compared), content.num_rows))
+    return content, native_format.sorted_rows(_levels(content, compared), content.num_rows)
 
 
 def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:
     """Yield the sort keys of these columns, the most significant first."""
     rows = content.num_rows
     for column in columns:
-        levels = native_format.values_of(content, native_format.one_partition(rows), column).levels(0, rows)
+        levels = native_format.values_of(content, column).levels(0, rows)
         # PostgreSQL compares a UUID's first half first, and ClickHouse the second.
         yield from [*levels][::-1] if column.type is ColumnType.UUID else levels
-
-
-def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:
-    """Return the content with rows that are adjacent in an order near each other, and the order in the result.
-
-    Gathering rows from all of a large table waits for memory at every value. This function reads memory sequentially
-    once, and rows that are gathered afterwards are in a cache.
-    """
-    if not (count := len(rows)):
-        return content, rows
-    size = max(STRETCH_ROWS, -(-count // MOST_STRETCHES))
-    stretch, places = np.empty(count, np.uint16), np.empty(count, np.int64)
-    stretch[rows] = np.arange(count) // size
-    near = np.argsort(stretch, kind="stable")
-    places[near] = np.arange(count)
-    groups = near, stretch, np.arange(0, count, size)
-    columns = [_grouped(one_piece(content, name), groups) for name in content.column_names]
-    return pa.table(columns, schema=content.schema), places.take(rows)
-
-
-def _grouped(array: pa.Array, groups: native_format.Partitions) -> pa.Array:
-    """Return an array with its values grouped."""
-    if array.type not in (pa.large_string(), pa.large_binary()) or array.null_count:
-        return array.take(pa.array(groups[0]))
-    data, offsets = native_format.grouped_texts(array, groups)
-    return compiled.arrow_array(array.type, len(array), None, [np.ascontiguousarray(offsets, np.int64), data])

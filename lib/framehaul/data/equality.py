@@ -421,30 +421,23 @@ def _bytes(texts: pl.Series, _wanted: pl.DataType) -> pl.Series:
     return texts.str.slice(2).str.decode("hex") if texts.str.contains(HEX).all() else texts.cast(pl.Binary)
 
 
-class _Spelled(str):
-    """JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
-
-    __slots__ = ()
-
-
-def _spelled(value: Any) -> _Spelled:
-    """Return the spelling of a value of JSON, whose objects and numbers are spelled already."""
-    if isinstance(value, _Spelled):
-        return value
-    return _Spelled(f"[{','.join(map(_spelled, value))}]" if isinstance(value, list) else json.dumps(value))
-
-
-def _spelled_object(pairs: list[tuple[str, Any]]) -> _Spelled:
-    pairs = sorted(pairs, key=lambda pair: pair[0])
-    return _Spelled(f"{{{','.join(f'{json.dumps(key)}:{_spelled(value)}' for key, value in pairs)}}}")
-
-
 def _document(text: str) -> str:
-    def number(text: str) -> _Spelled:
-        return _Spelled(Decimal(text).normalize(EXACTLY))
+    """Return JSON in one spelling: keys sorted, repeated keys in their order, numbers by their value."""
+    numbers: dict[str, Any] = {"parse_int": Decimal, "parse_float": Decimal, "parse_constant": no_number}
+    return _spelled(json.loads(text, object_pairs_hook=tuple, **numbers))
 
-    hooks: dict[str, Any] = {"object_pairs_hook": _spelled_object, "parse_int": number, "parse_float": number}
-    return _spelled(json.loads(text, parse_constant=no_number, **hooks))
+
+def _spelled(value: Any) -> str:
+    """Return the spelling of a value of JSON, whose objects are tuples of pairs."""
+    match value:
+        case tuple():
+            pairs = sorted(value, key=lambda pair: pair[0])
+            return f"{{{','.join(f'{json.dumps(key)}:{_spelled(item)}' for key, item in pairs)}}}"
+        case list():
+            return f"[{','.join(map(_spelled, value))}]"
+        case Decimal():
+            return str(value.normalize(EXACTLY))
+    return json.dumps(value)
 
 
 def _decimal(text: str) -> str | None:

@@ -25,7 +25,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.copy_binary import STRETCH_ROWS, in_binary_form, near_key_order
+from framehaul.codecs.copy_binary import in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, quote_postgres, refuse
@@ -45,6 +45,8 @@ type PsycopgPair = tuple[Connection[Any], Connection[Any]]
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
 COPY_ROWS = 4096
+GATHERED_ROWS = 8_192
+"""The rows that are gathered at once in another order: few enough for a core's cache."""
 
 
 def refused_array(table: Table, *, zones: bool) -> Column | None:
@@ -116,8 +118,8 @@ def polars_pgpq_copy_binary(connection: Connection[Any], table: Table, frame: Da
 
 def picked(content: pa.Table, rows: Int64s) -> Iterator[pa.RecordBatch]:
     """Yield these rows in their order, in batches that are gathered on demand, or sliced if they are adjacent."""
-    for at in range(0, len(rows), STRETCH_ROWS):
-        part = rows[at : at + STRETCH_ROWS]
+    for at in range(0, len(rows), GATHERED_ROWS):
+        part = rows[at : at + GATHERED_ROWS]
         adjacent = (np.diff(part) == 1).all()
         chosen = content.slice(part[0], len(part)) if adjacent else content.take(pa.array(part))
         yield chosen.combine_chunks().to_batches()[0]
