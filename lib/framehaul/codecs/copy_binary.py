@@ -372,6 +372,6 @@ def _levels(content: pa.Table, columns: list[Column]) -> Iterator[Keys]:
     """Yield the sort keys of these columns, the most significant first."""
     rows = content.num_rows
     for column in columns:
-        levels = native_format.values_of(content, column).levels(0, rows)
+        levels = native_format.values_of(content, native_format.one_partition(rows), column).levels(0, rows)
         # PostgreSQL compares a UUID's first half first, and ClickHouse the second.
         yield from [*levels][::-1] if column.type is ColumnType.UUID else levels
