@@ -73,6 +73,10 @@ DISTINCT_BY_TWO_BYTES = 1 << 19
 """The most rows that two random bytes separate into short runs."""
 MOST_LENGTH_BYTES = 5
 """The most bytes of a text's length in Native, for texts below 32 GiB."""
+LINE_BYTES, OFFSETS_OF_A_LINE = 64, 8
+"""The bytes and the offsets in a cache line."""
+CLOSE = 4
+"""Texts are close together if at least one in this many is read."""
 COMPILING = threading.RLock()
 _WAITING: list[str] = []
 """The names of the loops, until numba starts."""
@@ -633,6 +637,28 @@ def group_texts(
             for byte in range(length):
                 out[at + np.uint64(byte)] = data[start + np.uint64(byte)]
     places[count] = limits[-1]
+
+
+@compiled
+def texts_bytes(data: Bytes, offsets: Int64s, rows: Int64s) -> int:
+    """Return the number of bytes in the texts of these rows, of which there must be at least one.
+
+    If the texts are close together, their memory is read sequentially. Gathering the texts in any order afterwards
+    finds them in a core's cache and takes half the time.
+    """
+    first = last = rows[0]
+    for row in rows:
+        first, last = min(first, row), max(last, row)
+    seen = 0
+    if last - first < CLOSE * len(rows):
+        for row in range(first, last, OFFSETS_OF_A_LINE):
+            seen -= offsets[row]
+        for at in range(offsets[first], offsets[last + 1], LINE_BYTES):
+            seen -= data[at]
+    size = int(seen > 0)  # always 0, but without this use a compiler omits the reads above
+    for row in rows:
+        size += offsets[row + 1] - offsets[row]
+    return size
 
 
 @compiled

@@ -402,7 +402,7 @@ def _texts(kind: str, data: Bytes, offsets: Int64s) -> Values:
     words = words_of_eight(data)
 
     def encoded(places: Int64s) -> list[Buffer]:
-        size = int((offsets.take(places + 1) - offsets.take(places)).sum())
+        size = compiled.texts_bytes(data, offsets, places)
         out = np.empty(size + compiled.MOST_LENGTH_BYTES * len(places) + int(WORD_SLACK), np.uint8)
         return [out[: compiled.write_texts(data, words, offsets, places, out, words_of_eight(out))]]
 
