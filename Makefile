@@ -63,7 +63,7 @@ compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wro
 report: $(ENVIRONMENT) ## make pages and figures again from the results there are, without measuring (2 min)
 	@FRAMEHAUL_REUSE=1 $(FRAMEHAUL) run $(VARIABLES)
 
-tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo ClickHouse's ADBC driver and json2parquet (7 min)
+tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo json2parquet (6 min)
 	@$(FRAMEHAUL) tools
 
 submit: $(ENVIRONMENT) ## take a run of yours into machines/, for a pull request: OUT=where MACHINE=name (2 s)

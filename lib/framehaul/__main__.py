@@ -99,14 +99,13 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
 
 def _tools(_: argparse.Namespace, settings: Settings) -> int:
     """Build the tools that take too long to build during a run."""
-    from framehaul.studies.drivers.catalog import adbc_clickhouse, driver_program
+    from framehaul.studies.drivers.catalog import driver_program
     from framehaul.studies.json_parquet.study import json2parquet_program
 
     status = 0
     for name, program in (
         ("Node's drivers, some seconds", partial(driver_program, "Node", settings, make=True)),
         ("Go's drivers, about a minute", partial(driver_program, "Go", settings, make=True)),
-        ("ADBC's driver for ClickHouse, about 2 minutes", partial(adbc_clickhouse, settings)),
         ("json2parquet, about 5 minutes", partial(json2parquet_program, settings, patient=True)),
     ):
         print(f"{name} if not built yet", flush=True)

@@ -5,7 +5,6 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -232,24 +231,6 @@ def test_a_missing_toolchain_is_named_and_what_is_not_built_is_left_to_make_tool
     (state.tools_dir / "go" / ".framehaul").write_text("other sources")
     with pytest.raises(UnavailableError, match="make tools"):
         built("Go", state)
-
-
-def test_the_adbc_driver_of_clickhouse_is_found_by_driver_managers_and_replaces_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    settings = Settings(state_dir=tmp_path / "state")
-    with pytest.raises(UnavailableError, match="there is no cargo on PATH"):
-        catalog.adbc_clickhouse(settings)
-    (tmp_path / "cargo").write_text("#!/bin/sh\n")
-    (tmp_path / "cargo").chmod(0o755)
-    manifest = catalog.adbc_clickhouse(settings)
-    assert manifest == tmp_path / "environment" / "etc" / "adbc" / "drivers" / "clickhouse.toml"
-    # make clean leaves it
-    assert Path(tomllib.loads(manifest.read_text())["Driver"]["shared"]).is_relative_to(settings.state_dir / "tools")
-    manifest.write_text("manifest_version = 1\n[Driver]\nshared = '/installed/by/dbc.so'\n")
-    assert "dbc.so" in catalog.adbc_clickhouse(settings).read_text()
 
 
 # Tables

@@ -21,7 +21,7 @@ from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from urllib.request import Request
 
 from framehaul.data.schema import Table, quote_clickhouse_text, quote_postgres, quote_postgres_text
@@ -29,7 +29,6 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import TIMEOUT_SECONDS, ClickHouseServer, PostgresServer
 
 if TYPE_CHECKING:
-    import adbc_driver_manager.dbapi
     import adbc_driver_postgresql.dbapi
     import chdb
     import duckdb
@@ -199,33 +198,6 @@ def open_adbc(server: PostgresServer) -> adbc_driver_postgresql.dbapi.Connection
     import adbc_driver_postgresql.dbapi
 
     return adbc_driver_postgresql.dbapi.connect(server.dsn())
-
-
-@contextmanager
-def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manager.dbapi.Connection]:
-    """Open a connection of ClickHouse's ADBC driver, which no wheel contains; raise UnavailableError without it."""
-    import adbc_driver_manager.dbapi
-
-    uri = f"{server.url}?database={quote(server.database, safe='')}"
-    login = {"uri": uri, "username": server.user, "password": server.password}
-    try:
-        # ClickHouse has no transactions: without autocommit the driver warns.
-        connection = adbc_driver_manager.dbapi.connect("clickhouse", db_kwargs=login, autocommit=True)
-    except adbc_driver_manager.ProgrammingError as error:
-        if error.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
-            raise
-        remedy = "make tools builds it, in two minutes, or dbc install clickhouse (https://docs.columnar.tech/dbc)"
-        raise UnavailableError(f"ADBC's driver for ClickHouse is not installed: {remedy}") from None
-    with connection:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchall()
-        yield connection
-
-
-def adbc_settings(settings: Settings) -> dict[str, str]:
-    """Return settings of ClickHouse as options of an ADBC statement."""
-    return {f"clickhouse.setting.{name}": str(value) for name, value in settings.items()}
 
 
 def open_address(server: PostgresServer) -> AbstractContextManager[str]:

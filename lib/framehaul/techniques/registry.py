@@ -28,7 +28,7 @@ Frame = Literal["pandas", "polars", "batches", "none"]
 Origin = Literal["published", "beyond", "baseline", "framehaul", "everyday", "streamed", "upsert"]
 """In the order of pages: published; faster or safer than published; the server alone, of the family `server`;
 framehaul's functions; the first call in a library's documentation; in bounded memory; replacing rows by key."""
-Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
+Requirement = Literal["key", "pg_parquet", "shared_directory", "empty_table"]
 type Key = tuple[Database, Direction, str]
 
 
@@ -47,7 +47,6 @@ REQUIREMENTS = _names("requirement")
 """The requirements of techniques, except a server and the packages that they import."""
 REQUIREMENTS_OF: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"),
-    "adbc_clickhouse": ("adbc_clickhouse",),
     "bulk_load": ("empty_table",),
     "upsert": ("key",),
     "key": ("key",),

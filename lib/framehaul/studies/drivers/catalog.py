@@ -1,7 +1,6 @@
 """Run programs, and build those in other languages."""
 
 import hashlib
-import json
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ PATIENCE_SECONDS = 120
 """The time that an answer may take beyond the time of the test."""
 NOT_OFFERED = 3
 """The exit status of a program whose driver cannot run here."""
-BUILT_HERE = "# Made by framehaul: make tools"
 TOOLS = {"go": "Go (https://go.dev/dl/)", "npm": "Node.js (https://nodejs.org)", "cargo": "Rust (https://rustup.rs)"}
 """The programs that build, and where their packages are."""
 PROGRAMS = {
@@ -68,24 +66,6 @@ def driver_program(language: str, settings: Settings, *, make: bool = False) -> 
         build(command, target, f"{language}'s drivers were not built")
         mark.write_text(wanted)
     return target / program
-
-
-def adbc_clickhouse(settings: Settings) -> Path:
-    """Build ClickHouse's ADBC driver and return the manifest by which ADBC finds it in this environment.
-
-    An installed driver (`dbc install clickhouse`) is not replaced. Raises UnavailableError.
-    """
-    target = settings.tools_dir / "adbc_clickhouse"
-    library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
-    # https://arrow.apache.org/adbc/current/format/driver_manifests.html
-    manifest = Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml"
-    if manifest.exists() and BUILT_HERE not in manifest.read_text():
-        return manifest
-    command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target)]
-    build(command, SOURCES / "adbc_clickhouse", "ClickHouse's ADBC driver was not built")
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_text(f"{BUILT_HERE}\nmanifest_version = 1\n[Driver]\nshared = {json.dumps(str(library))}\n")
-    return manifest
 
 
 def versions() -> dict[str, str]:

@@ -14,11 +14,10 @@ import pyarrow as pa
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, Settings, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, Settings
 from framehaul.techniques.registry import DataFrame, ToFrame, also, technique
 
 if TYPE_CHECKING:
-    import adbc_driver_manager.dbapi
     from clickhouse_connect.driver.client import Client as ConnectClient
 
 # A SELECT returns all rows or raises an error. A profile may end it early without an error, by a limit, or by an
@@ -137,22 +136,6 @@ def polars_http_client_native_decoded(connection: HttpConnection, table: Table, 
     with connection.post(f"{table.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS) as response:
         content = read_native(response, table, None if to is to_polars else table.arrow_large_schema)
     return to(content, table, valid=True)
-
-
-# By default the driver requests a compressed response, which takes ten times as long over loopback.
-# https://clickhouse.com/docs/operations/settings/settings#enable_http_compression
-ADBC: dict[str, str | int] = {"enable_http_compression": 0}
-# It rejects strings that are not UTF-8: of a table with bytes all strings come as bytes, and text is validated here.
-ADBC_BYTES = ARROW | ADBC | {"output_format_arrow_string_as_string": 0}
-
-
-@technique("arrow", "ADBC fetch as Arrow -> Polars dataframe", client="adbc_clickhouse")
-def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: Table) -> pl.DataFrame:
-    """ClickHouse's ADBC driver reads an Arrow stream over HTTP, by the same calls as for any database."""
-    settings = adbc_settings(ADBC_BYTES if table.columns_of(ColumnType.BYTES) else ARROW_DICTIONARY | ADBC)
-    with connection.cursor(adbc_stmt_kwargs=settings) as cursor:
-        cursor.execute(table.clickhouse_select_as_in_frames)
-        return to_polars(cursor.fetch_arrow_table(), table)
 
 
 @technique("arrow", "clickhouse-connect query_arrow -> Polars dataframe")

@@ -21,15 +21,14 @@ import pyarrow as pa
 
 from framehaul.codecs.copy_binary import with_uuid_bytes
 from framehaul.codecs.native_format import native_blocks
-from framehaul.data.frames import BATCH_ROWS, arrow_stream, from_polars, in_table_order
+from framehaul.data.frames import arrow_stream, from_polars, in_table_order
 from framehaul.data.schema import LONG_NUMBERS, NO_NATIVE, ColumnType, Table, quote_clickhouse_text, refuse
-from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, adbc_settings
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.prepare import prepare, prepare_file
 from framehaul.techniques.registry import DataFrame, also, technique
 
 if TYPE_CHECKING:
-    import adbc_driver_manager.dbapi
     import pandas as pd
     from clickhouse_connect.driver.client import Client as ConnectClient
 
@@ -134,14 +133,6 @@ def polars_http_client_parquet_zstd(
     buffer = io.BytesIO()
     prepare_file(frame, table).write_parquet(buffer, compression=codec)
     connection.post(f"{table.clickhouse_insert} FORMAT Parquet", body=buffer.getvalue(), settings=insert_once()).read()
-
-
-@technique("arrow", "ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
-def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """ClickHouse's ADBC driver sends an Arrow stream, batch by batch, compressed with LZ4."""
-    batches = prepare(frame, table, "clickhouse").to_reader(BATCH_ROWS)
-    with connection.cursor(adbc_stmt_kwargs=adbc_settings(insert_once())) as cursor:
-        cursor.adbc_ingest(table.name, batches, mode="append")
 
 
 @technique("arrow", "clickhouse-connect insert_arrow from Polars Arrow")
