@@ -23,14 +23,13 @@ import psycopg
 import pyarrow as pa
 
 from framehaul.codecs import copy_binary, native_format
-from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator, schema
 from framehaul.data.frames import arrow_stream, to_polars, validated
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
 from framehaul.studies.fidelity.cases import NOT_UTF8
-from tests.codecs.test_copy_binary import HEADER, TRAILER, encoded
+from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, encoded
 from tests.codecs.test_native_format import EVERY_TYPE, Trickle, blocks
 from tests.techniques.test_copy_wire import answer, received
 
@@ -111,10 +110,8 @@ def decode_native(table: Table, data: bytes, chance: random.Random) -> pa.Table:
 
 def decode_copy(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     copy_binary.BATCH_BYTES = chance.choice((1, 1 << 10, 1 << 13))
-    decoder, size = CopyDecoder(table), max(1, len(data) // chance.choice((1, 3, 20)))
-    for at in range(0, len(data), size):
-        decoder.feed(data[at : at + size])
-    return decoder.finish()
+    size = max(1, len(data) // chance.choice((1, 3, 20)))
+    return decoded(table, *(data[at : at + size] for at in range(0, len(data), size)))
 
 
 def decode_wire(table: Table, data: bytes, chance: random.Random) -> pa.Table:

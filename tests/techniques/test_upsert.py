@@ -91,23 +91,17 @@ def test_few_columns_few_rows_and_the_tables_that_techniques_are_measured_with(
 
 def refuses(way: Technique, servers: Servers, table: Table, there: pl.DataFrame, come: pl.DataFrame, said: str) -> None:
     """The way raises what is said, and the table has the rows that were there."""
-    with pytest.raises(ValueError, match=said):
-        call(way, servers, table, come)
-    assert difference(way, servers, table, there) is None
+    with filled(way, servers, table, there) as made:
+        with pytest.raises(ValueError, match=said):
+            call(way, servers, made, come)
+        assert difference(way, servers, made, there) is None
 
 
 def test_frames_whose_rows_cannot_be_told_apart_or_sent_are_refused_and_change_nothing(servers: Servers) -> None:
     there, come = frames(SECOND_TABLE)
-
-    def check(way: Technique) -> None:
-        with filled(way, servers, SECOND_TABLE, there) as table:
-            twice = pl.concat([come, come[:1]])
-            refuses(way, servers, table, there, twice, "2 rows share their key with another, first")
-
-    check_each(WAYS, check)
-    there, come = frames(NESTED)
-    with filled(BY_NAME[UNNEST], servers, NESTED, there) as table:
-        refuses(BY_NAME[UNNEST], servers, table, there, come, "numbers is bigint")
+    twice, said = pl.concat([come, come[:1]]), "2 rows share their key with another, first"
+    check_each(WAYS, lambda way: refuses(way, servers, SECOND_TABLE, there, twice, said))
+    refuses(BY_NAME[UNNEST], servers, NESTED, *frames(NESTED), "numbers is bigint")
 
 
 def test_keys_that_are_none_and_keys_that_are_written_otherwise() -> None:
@@ -140,8 +134,7 @@ def test_a_key_in_another_partition_is_refused(servers: Servers) -> None:
     way = BY_NAME["polars_http_client_replace_partition"]
     there = pl.DataFrame({"id": [1, 2], "day": ["2026-01-01", "2026-02-01"]}).with_columns(pl.col("day").str.to_date())
     said = "2 keys of the frame are in other partitions of framehaul_moved"
-    with filled(way, servers, table, there) as made:
-        refuses(way, servers, made, there, there.with_columns(day=pl.lit("2026-03-01").str.to_date()), said)
+    refuses(way, servers, table, there, there.with_columns(day=pl.lit("2026-03-01").str.to_date()), said)
 
 
 def test_rows_that_were_there_before_come_back_where_the_table_deduplicates_inserts(servers: Servers) -> None:

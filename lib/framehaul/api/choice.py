@@ -84,10 +84,8 @@ def choose(
     if technique and technique not in (taken := named_techniques("clickhouse" if engine else "postgres", mode)):
         raise TableError(f"technique={technique!r}: with mode={mode!r} choose from {', '.join(taken)}")
     kind, rows = "polars" if isinstance(frame, pl.DataFrame) else "pandas", len(frame)
-    few = FEW_ROWS if has_loops else FEW_ROWS_WITHOUT_LOOPS
-    choice = (
-        _for_clickhouse(kind, table, engine, mode, rows < few) if engine else _for_postgres(kind, table, rows, mode)
-    )
+    few = rows < (FEW_ROWS if has_loops else FEW_ROWS_WITHOUT_LOOPS)
+    choice = _for_clickhouse(kind, table, engine, mode, few) if engine else _for_postgres(kind, table, rows, mode)
     return replace(choice, technique=technique, reason="as asked for") if technique else choice
 
 

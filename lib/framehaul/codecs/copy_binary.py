@@ -26,7 +26,7 @@ from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnTy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from framehaul.codecs.compiled import Bytes, Int32s, Int64s, Keys
+    from framehaul.codecs.compiled import Bytes, Int64s, Keys
 
 BATCH_BYTES = 1 << 20
 """The bytes that are decoded at once: they and their batch fit into the CPU's cache."""
@@ -113,12 +113,9 @@ class CopyDecoder:
         begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
         self._bytes += begin
         start_numba(size)
-        return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
-
-    def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
-        """Decode whole rows into a batch, and return the number of their bytes."""
-        if self._ended:
-            return 0
+        if self._ended or not self._begun:
+            return begin
+        data, size = data[begin:], size - begin
         if size > self._buffers.size:
             self._buffers = Buffers(self._table, max(size, min(2 * self._buffers.size, MOST_BYTES)))
         into, head = self._buffers, compiled.MESSAGE_HEAD_BYTES * messages
@@ -127,7 +124,10 @@ class CopyDecoder:
         rows, end, suspects, reason, field, number = compiled.decode_rows(
             *source, into.numbers, into.views, texts, into.free, into.nulls, into.suspects
         )
-        self._check_texts(data, into.suspects[:, :suspects])
+        for at in compiled.not_utf8(data, *into.suspects[2:, :suspects]):
+            field, row, start, length = map(int, into.suspects[:, at])
+            value = data[start : start + length].tobytes()
+            raise NotTextError(self._table.column_names[field], self._rows + row, value)
         if rows:
             try:
                 arrays = [
@@ -143,14 +143,7 @@ class CopyDecoder:
         self._ended = reason == compiled.TRAILER
         if fault := self._fault(reason, self._table.columns[field], number):
             raise ValueError(f"{fault}, after {self._place}")
-        return end
-
-    def _check_texts(self, data: Bytes, suspects: Int32s) -> None:
-        """Raise NotTextError for the first text, given as [field, row, start, length], that is not UTF-8."""
-        for at in compiled.not_utf8(data, *suspects[2:]):
-            field, row, start, length = map(int, suspects[:, at])
-            value = data[start : start + length].tobytes()
-            raise NotTextError(self._table.column_names[field], self._rows + row, value)
+        return begin + end
 
     def _fault(self, reason: int, column: Column, number: int) -> str | None:
         """Return a description of the fault in the bytes after the last whole row, None if there is none."""
@@ -240,9 +233,8 @@ class Buffers:
             return without_documents(texts, Table(column.name, (column,), ())).column(0).combine_chunks()
         if column.type in (ColumnType.TIME, ColumnType.DECIMAL):  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        return (
-            array if arrow == kind else array.cast(PLAIN.get(arrow, arrow)).cast(kind)
-        )  # Arrow casts no views to numbers
+        # Arrow casts no views to numbers.
+        return array if arrow == kind else array.cast(PLAIN.get(arrow, arrow)).cast(kind)
 
 
 def lists(bodies: pa.Array, column: Column) -> pa.Array:
@@ -310,6 +302,8 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
     """Return the content with text in PostgreSQL's binary formats; raises ValueError for text of another type."""
+    from psycopg.adapt import PyFormat, Transformer
+
     content = with_documents(with_uuid_bytes(content, table), table)
     for at, column in enumerate(table.columns):
         if column.type in (ColumnType.JSON, *NESTED):  # jsonb begins with its version
@@ -317,16 +311,11 @@ def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
             content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
         elif parse := PARSED.get(column.type):
             parsed = [None if text is None else parse(text) for text in content.column(at).to_pylist()]
-            content = content.set_column(at, column.name, _dumped(parsed))
+            dumped = Transformer().dump_sequence(parsed, [PyFormat.BINARY] * len(parsed))
+            content = content.set_column(at, column.name, pa.array(dumped, pa.large_binary()))
         elif column.type is ColumnType.FIXED_LIST:
             content = content.set_column(at, column.name, content.column(at).cast(pa.list_(column.element.types.arrow)))
     return content
-
-
-def _dumped(values: list[object]) -> pa.Array:
-    from psycopg.adapt import PyFormat, Transformer
-
-    return pa.array(Transformer().dump_sequence(values, [PyFormat.BINARY] * len(values)), pa.large_binary())
 
 
 def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:

@@ -26,15 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.codecs import compiled
-from framehaul.codecs.compiled import (
-    MOST_BYTES,
-    SLACK,
-    WORD_SLACK,
-    arrow_array,
-    for_reading,
-    start_numba,
-    words_of_eight,
-)
+from framehaul.codecs.compiled import MOST_BYTES, SLACK, WORD_SLACK, for_reading, start_numba, words_of_eight
 from framehaul.data.frames import UUID_BYTES, NotTextError, check_enum, enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 
@@ -133,7 +125,7 @@ def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, f
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
             buffers = [source.take(arrow.bit_width // 8 * rows).copy()]
-    array = arrow_array(arrow, rows, validity, buffers)
+    array = compiled.arrow_array(arrow, rows, validity, buffers)
     if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # too many digits, or longer than a day
         array.validate(full=True)
     return array
@@ -195,7 +187,7 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int) -
     # The first key of a nullable column represents NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
     arrow = pa.string_view() if column.type is ColumnType.TEXT else pa.binary_view()
-    return arrow_array(arrow, rows, validity, [views[indexes], texts])
+    return compiled.arrow_array(arrow, rows, validity, [views[indexes], texts])
 
 
 def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:

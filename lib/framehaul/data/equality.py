@@ -220,8 +220,10 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
         try:
             some = values if len(rows) == len(values) else [values[row] for row in rows]
             if column.type in NESTED:
-                some = nested_array([_parsed(value) for value in some], column.types.arrow, texts=True)
-                series, others = _as_documents(some), dict[int, object]()
+                if isinstance(some[0], str | bytes):  # JSON, of which objects become pairs
+                    some = [json.loads(each, object_pairs_hook=list, parse_constant=no_number) for each in some]
+                nested = nested_array(some, column.types.arrow, texts=True)
+                series, others = _as_documents(nested), dict[int, object]()
             else:
                 series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
         except (*NOT_OF_THE_TYPE, pl.exceptions.PolarsError, RuntimeError):
@@ -345,12 +347,6 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
             return _as_documents(values.cast(kind)), {}
         values = values.to_pylist()
     return _of_objects([*values], column, nan_is_null=True)
-
-
-def _parsed(value: Any) -> Any:
-    """Return the value of JSON, with objects as pairs; any other value unchanged."""
-    is_json = isinstance(value, str | bytes)
-    return json.loads(value, object_pairs_hook=list, parse_constant=no_number) if is_json else value
 
 
 def _as_documents(values: pa.Array | pa.ChunkedArray) -> pl.Series:

@@ -456,19 +456,15 @@ class Table:
         return ", ".join(map(quote_postgres, self.column_names))
 
     @property
-    def postgres_columns_as_in_frames(self) -> str:
-        """`postgres_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
-        return ", ".join(f"{c.types.postgres_select} AS {{0}}".format(quote_postgres(c.name)) for c in self.columns)
-
-    @property
     def postgres_select(self) -> str:
         """SELECT of all rows; they come in the types of the driver."""
         return f"SELECT {self.postgres_columns} FROM {self.postgres_name}"
 
     @property
     def postgres_select_as_in_frames(self) -> str:
-        """SELECT of all rows in the types of frames."""
-        return f"SELECT {self.postgres_columns_as_in_frames} FROM {self.postgres_name}"
+        """SELECT of all rows in the types of frames: UUIDs as text."""
+        made = ", ".join(f"{c.types.postgres_select} AS {{0}}".format(quote_postgres(c.name)) for c in self.columns)
+        return f"SELECT {made} FROM {self.postgres_name}"
 
     @property
     def postgres_key(self) -> str:
@@ -495,19 +491,15 @@ class Table:
         return ", ".join(map(quote_clickhouse, self.column_names))
 
     @property
-    def clickhouse_columns_as_in_frames(self) -> str:
-        """`clickhouse_columns` for a SELECT that returns values in the types of frames: UUIDs as text."""
-        return ", ".join(f"{c.types.clickhouse_select} AS {{0}}".format(quote_clickhouse(c.name)) for c in self.columns)
-
-    @property
     def clickhouse_select(self) -> str:
         """SELECT of all rows; they come in the types of the driver."""
         return f"SELECT {self.clickhouse_columns} FROM {self.clickhouse_name}"
 
     @property
     def clickhouse_select_as_in_frames(self) -> str:
-        """SELECT of all rows in the types of frames."""
-        return f"SELECT {self.clickhouse_columns_as_in_frames} FROM {self.clickhouse_name}"
+        """SELECT of all rows in the types of frames: UUIDs as text."""
+        made = ", ".join(f"{c.types.clickhouse_select} AS {{0}}".format(quote_clickhouse(c.name)) for c in self.columns)
+        return f"SELECT {made} FROM {self.clickhouse_name}"
 
     @property
     def clickhouse_insert(self) -> str:

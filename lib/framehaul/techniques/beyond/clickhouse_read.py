@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,7 +178,7 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
     source = remote.table(table.name)
     counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
     settings = remote.settings(ARROW | {"output_format_arrow_use_native_writer": 0})
-    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {source} {settings}"
+    query = f"{replace(table, reference=source).clickhouse_select_as_in_frames} {settings}"
     content = pa.ipc.open_stream(remote.engine.query(query, "ArrowStream").bytes()).read_all()
     if not counted or content.num_rows < int(counted):
         remedy = "take limit and offset out of the user's profile or read over HTTP, where they are undone"

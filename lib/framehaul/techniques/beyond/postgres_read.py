@@ -6,6 +6,7 @@ import io
 from codecs import BOM_UTF8
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,7 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
     name = attached_name(connection, table)
     lacks = {*LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
     refuse(table, lacks, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
-    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {name}"
+    query = replace(table, reference=name).postgres_select_as_in_frames
     return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)
 
 

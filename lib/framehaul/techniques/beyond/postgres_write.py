@@ -11,8 +11,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from decimal import Decimal
-from ipaddress import ip_address
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -25,7 +23,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.copy_binary import in_binary_form, near_key_order
+from framehaul.codecs.copy_binary import PARSED, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, quote_postgres, refuse
@@ -193,10 +191,8 @@ def polars_pgpq_copy_freeze(connection: Connection[Any], table: Table, frame: pl
 # Makers of the objects that psycopg's binary formats need in place of a dataframe's text.
 PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.UUID: UUID,
-    ColumnType.IPV4: ip_address,
-    ColumnType.IPV6: ip_address,
+    **PARSED,
     **dict.fromkeys((ColumnType.JSON, *NESTED), lambda text: Jsonb(text, dumps=str)),
-    **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 
 
