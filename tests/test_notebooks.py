@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 
 import nbformat
 import psutil
 import psycopg
 import pytest
 
-from framehaul.bench.study import NOTEBOOKS, as_given, imported
+from framehaul.bench.study import NOTEBOOKS, as_given
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PRESETS, PROJECT
@@ -231,5 +232,5 @@ def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
 def test_a_study_that_tries_all_techniques_is_given_hours() -> None:
     """On a machine that did much else each took half an hour, which is what every study is given."""
     for study in chosen("08 09"):
-        patience = imported(study.patience)
+        patience = resolve_name(study.patience)
         assert patience({"tried": "all"}) > 3600 > 5 * patience({"tried": "directions"})

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, get_args
 
-from framehaul.bench.study import NOTEBOOKS, Study, as_given, imported
+from framehaul.bench.study import NOTEBOOKS, Study, as_given
 from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
@@ -205,7 +206,7 @@ type Command = Callable[[argparse.Namespace, Settings], int | None]
 EVERY: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _submitted, _servers, _stop, _tools, _clean)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in EVERY}
 COMMANDS |= {"lab": _jupyter, "explore": _jupyter}
-COMMANDS["compile"] = lambda *_: imported("framehaul.api.compiling:compile_loops")()
+COMMANDS["compile"] = lambda *_: resolve_name("framehaul.api.compiling:compile_loops")()
 MINE = ("data", "key", "sort", "mode", "csv")
 """The parameters of `make mine` that no other study has."""
 OPTIONS = {

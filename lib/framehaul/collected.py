@@ -2,15 +2,15 @@
 
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.statistics import in_places
-from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
-from framehaul.reporting.tables import CLASSES, dtypes_text, machines_text, ratio_text
+from framehaul.reporting.tables import CLASSES, cell_text, dtypes_text, machines_text
 from framehaul.studies import registry
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
@@ -73,7 +73,7 @@ def _rows_of(notebook: str, path: Path, _: int) -> list[dict[str, Any]]:
     """Return the rows of a file, cached by its modification time: the page is made again after every notebook."""
     study = STUDIES[notebook]
     try:
-        passes: pl.DataFrame = imported(study.measured)(path.parent) if study.measured else store.read(path)
+        passes: pl.DataFrame = resolve_name(study.measured)(path.parent) if study.measured else store.read(path)
     except ResultsError:
         return []  # a file of an older version, which the page of its study reports
     found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
@@ -83,7 +83,7 @@ def _rows_of(notebook: str, path: Path, _: int) -> list[dict[str, Any]]:
     rows = []
     for row in found.with_columns(cpu=pl.col("client_cpu_s") / moved, run=pl.lit("")).to_dicts():
         row["contract"], row["family"] = CLASSES[row["contract"]], FAMILIES.get(row["family"], row["family"])
-        row["ratio_text"], row["dtypes"] = ratio_text(row), dtypes_text(row["dtypes"] or "")
+        row["ratio_text"], row["dtypes"] = cell_text(row, "ratio", "{:.2f}x".format), dtypes_text(row["dtypes"] or "")
         row["rounds"] = [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []]
         rows.append({"driver": row["driver"]} | {name: _short(row[field]) for name, field in COLUMNS.items()})
     return rows

@@ -37,10 +37,8 @@ def test_a_child_answers_until_nobody_asks_and_says_what_it_raised_for_every_req
     assert threads == 1
     with child(context(), "another", doubles) as another:
         assert len({first, another.receive()[0], os.getpid()}) == 3
-    for how, said in (
-        (doubles, "^TypeError: unsupported operand"),
-        (kills_itself, "^the process of one ended with -9$"),
-    ):
+    errors = {doubles: "^TypeError: unsupported operand", kills_itself: "^the process of one ended with -9$"}
+    for how, said in errors.items():
         with child(context(), "one", how) as one:
             one.receive()
             for request in (None, 3):

@@ -202,12 +202,10 @@ def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers
 class TestOnTheServer:
     def prepared(self, servers: Servers, database: str, table: Table, sent: pa.Table, written: pa.Table) -> str | None:
         """What `difference_on_server` says when `written` has taken the place of `sent`."""
-        expected, reference = Expected(table, sent), table.renamed(f"{table.name} sent")
-        with table_on(getattr(servers, database), table, written) as tables:
+        server, expected, reference = getattr(servers, database), Expected(table, sent), table.renamed("framehaul sent")
+        with table_on(server, table, written) as tables, table_on(server, reference):
             expected.keep_reference(tables, reference)
-            found = expected.difference_on_server(tables)
-            tables.drop(reference)
-        return found
+            return expected.difference_on_server(tables)
 
     def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str) -> None:
         for name in CHANGES:
@@ -218,7 +216,6 @@ class TestOnTheServer:
     @BOTH_TABLES
     def test_rows_in_any_order_are_accepted_and_no_others(self, servers: Servers, database: str, table: Table) -> None:
         content = generator.arrow_table(table, ROWS, 42)
-
         found = partial(self.prepared, servers, database, table, content)
         assert found(content.take(pa.array(range(ROWS - 1, -1, -1)))) is None
         assert found(content.slice(1)) == f"{ROWS - 1} rows instead of {ROWS}"

@@ -34,8 +34,8 @@ def test_the_tables_of_tagged_cells_make_the_blocks_of_the_front_page(tmp_path: 
     cell = nbformat.v4.new_code_cell("show", metadata={"tags": ["readme-answer"]})
     cell.outputs = [nbformat.v4.new_output("display_data", {"text/markdown": "| 1 |", "text/html": "<td>1</td>"})]
     nbformat.write(nbformat.v4.new_notebook(cells=[markdown("# x"), cell]), tmp_path / "x.ipynb")
-    assert pages.readme_blocks(tmp_path / "x.ipynb") == {"answer": "| 1 |"}
-    assert pages.shown_by(tmp_path / "x.ipynb", "text/html") == {"readme-answer": "<td>1</td>"}
+    for kind, shown in (("text/markdown", "| 1 |"), ("text/html", "<td>1</td>")):
+        assert pages.shown_by(tmp_path / "x.ipynb", kind) == {"readme-answer": shown}
 
 
 def test_the_contents_lead_to_each_heading_of_two_levels(tmp_path: Path) -> None:

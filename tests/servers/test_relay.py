@@ -20,6 +20,7 @@ import pytest
 
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
+from framehaul.servers.local import choose_port
 from framehaul.servers.relay import Link, Relay, Relaying, certificate, relaying
 from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques.clients import open_http_client
@@ -93,9 +94,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 def test_a_relay_to_nowhere_closes_the_connection() -> None:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        nowhere = listener.getsockname()
-    with Relay(nowhere) as relay, connected(relay.ports[0]) as client:
+    with Relay((LOOPBACK, choose_port())) as relay, connected(relay.ports[0]) as client:
         assert client.recv(1) == b""
 
 

@@ -47,10 +47,6 @@ class Ratio:
                 low, high = one.mean - reach, one.mean + reach
             self.ratio, self.low, self.high = map(math.exp, (median(means), low, high))
 
-    def holds(self, bound: float) -> bool:
-        """Return whether the bound is within the interval, or range."""
-        return self.low <= bound <= self.high
-
     @property
     def values(self) -> tuple[float | None, ...]:
         """The ratio, the ends of its interval and the number of rounds; four times None without rounds."""
@@ -142,8 +138,11 @@ def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
     """
     enough = [at for at, (one, _) in enumerate(claims) if one.rounds >= MIN_ROUNDS]
     found = signs([evidence(claims[at][0].logs) for at in enough], [claims[at][1] for at in enough])
-    by_place = {at: 0 if claims[at][0].holds(claims[at][1]) else sign for at, sign in zip(enough, found, strict=True)}
-    return [by_place.get(at, 0 if one.rounds else None) for at, (one, _) in enumerate(claims)]
+    every = [0 if one.rounds else None for one, _ in claims]
+    for at, sign in zip(enough, found, strict=True):
+        one, bound = claims[at]
+        every[at] = 0 if one.low <= bound <= one.high else sign
+    return every
 
 
 def verdicts(claims: Sequence[tuple[Ratio, float]], above: str = "holds", below: str = "does not hold") -> list[str]:

@@ -22,11 +22,6 @@ RATIO = {"ratio": pl.Float64(), "ratio_low": pl.Float64(), "ratio_high": pl.Floa
 """The columns of `Ratio.values`."""
 
 
-def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the `ok` passes of the groups of `keys` without a failed pass: other groups have no speed."""
-    return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
-
-
 def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
     """Return one row for each combination of keys, in order of appearance: medians over passes, and `also`.
 

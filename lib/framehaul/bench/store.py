@@ -133,7 +133,7 @@ def writing(
         file.writelines(f"{line}\n" for line in (digest, *map(json.dumps, left)))
         writer = Writer(file, kind, left)
         yield writer
-    _replace(path, writer.csv(order))
+    put(path, writer.csv(order).encode())
     partial.unlink()
 
 
@@ -203,10 +203,10 @@ def _values(row: DataclassInstance) -> list[Any]:
     return values
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace the content of a file atomically."""
+def put(path: Path, content: bytes) -> None:
+    """Replace the content of a file atomically, because another process may read it."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(text, encoding="utf8", newline="")
+    fresh.write_bytes(content)
     fresh.replace(path)
 
 
@@ -214,7 +214,7 @@ def read(path: Path, kind: RowClass = Result) -> pl.DataFrame:
     """Return the rows of a results file; raise ResultsError when it is missing, damaged or has other columns."""
     schema = schema_of(kind)
     try:
-        frame = pl.read_csv(_existing(path), schema_overrides=schema)
+        frame = pl.read_csv(existing(path), schema_overrides=schema)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ResultsError(f"{path} cannot be read ({reason}); run again the notebook that writes it") from error
@@ -225,25 +225,16 @@ def read(path: Path, kind: RowClass = Result) -> pl.DataFrame:
     return frame.select(schema.keys())
 
 
-def write_frame(path: Path, frame: pl.DataFrame) -> None:
-    """Write a frame as a CSV file, whose directory exists."""
-    _replace(path, frame.write_csv())
-
-
-def read_frame(path: Path) -> pl.DataFrame:
-    """Return what `write_frame` wrote; raise ResultsError when the file is missing."""
-    return pl.read_csv(_existing(path))
-
-
 def read_cells(path: Path) -> pl.DataFrame:
     """Return the cells of a study of outcomes, all of them text; raise ResultsError when the file is missing."""
-    cells = pl.read_csv(_existing(path), infer_schema=False, empty_string_is_null=False)
+    cells = pl.read_csv(existing(path), infer_schema=False, empty_string_is_null=False)
     if CASE not in cells.columns:
         return cells
     return cells.with_columns(pl.col(CASE).str.split(BETWEEN_CASES)).explode(CASE)
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """Return the path of a results file; raise ResultsError, with the remedy, when it is missing."""
     if not path.exists():
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
     return path
@@ -271,7 +262,7 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         maker = {part: before[part] for part in MADE_WITH if part in before}
         makers = {other: before.get("makers", {}).get(other, maker) for other in others}
         text = json.dumps({**metadata, "runs": runs, "makers": makers}, indent=2, sort_keys=True)
-        _replace(directory / "environment.json", f"{text}\n")
+        put(directory / "environment.json", f"{text}\n".encode())
     finally:
         os.close(locked)
 

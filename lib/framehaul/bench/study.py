@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -159,9 +158,3 @@ def _work(values: Mapping[str, Any]) -> float:
     rows = values.get("rows", 1)
     rounds = values.get("rounds", 1) + values.get("warmup", 0)
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
-
-
-def imported(reference: str) -> Any:
-    """Import and return the object `module:name`."""
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)

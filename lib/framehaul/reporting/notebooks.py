@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TextIO
 
 import nbformat
@@ -29,7 +30,7 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.bench import environment, store
-from framehaul.bench.study import NOTEBOOKS, START_SECONDS, Study, imported
+from framehaul.bench.study import NOTEBOOKS, START_SECONDS, Study
 from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import pages, tables
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
@@ -124,7 +125,7 @@ class _Pages(ThreadPoolExecutor):
             notebook = notebook.replace(reports / notebook.name)
             if reports.parent == PROJECT and not study.on_demand:
                 pages.export_markdown(notebook, PROJECT / "docs" / f"{study.notebook}.md")
-                pages.refresh_blocks(PROJECT / "README.md", pages.readme_blocks(notebook))
+                pages.refresh_blocks(PROJECT / "README.md", pages.shown_by(notebook, "text/markdown"))
         self._problems[study.notebook] = problem or _failures(study, reports.parent / "results")
         if not self._problems[study.notebook]:
             self._plan.finished(study)
@@ -156,7 +157,7 @@ class _Pages(ThreadPoolExecutor):
 
 def _execute(reports: Path, study: Study, values: dict[str, Any]) -> str | None:
     """Execute a notebook, at first into `reports/failed`; return its error or None."""
-    further = imported(study.patience)(values) if study.patience else 0
+    further = resolve_name(study.patience)(values) if study.patience else 0
     moved = values.get("rows", 0) * (values.get("rounds", 1) + values.get("warmup", 0))
     patience_s = None if further is None else int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
     short = "/var/tmp"  # noqa: S108  a private directory in it: paths of sockets have at most 107 bytes (unix(7))
@@ -180,7 +181,7 @@ def _failures(study: Study, directory: Path) -> str | None:
     path = directory / study.results
     if not study.rows or not path.exists():
         return None
-    passes, what = store.read(path, imported(study.rows)), study.subject
+    passes, what = store.read(path, resolve_name(study.rows)), study.subject
     failed = passes.filter(status="failed").unique(what, maintain_order=True)
     if study.on_demand:
         # A technique that cannot move a frame at all is a finding; one that fails in some passes only is a failure.
@@ -234,7 +235,7 @@ class Plan:
     def finished(self, study: Study) -> None:
         """Record a notebook that need not run again if this run is interrupted."""
         self._done.append(study.notebook)
-        pages.put(self._file, json.dumps({"terms": self._terms, "finished": self._done}).encode())
+        store.put(self._file, json.dumps({"terms": self._terms, "finished": self._done}).encode())
 
     def end(self, *, whole: bool) -> None:
         """Print the time of the run; a run that is `whole` is not resumed."""

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader
 from nbconvert import HTMLExporter, MarkdownExporter
 from traitlets.config import Config
 
+from framehaul.bench.store import put
 from framehaul.reporting.tables import Row, machines_text
 
 TEMPLATES = Path(__file__).parent
@@ -24,10 +25,8 @@ HEADING = re.compile(r'<h([23]) id="([^"]*)">(.*?)<a class="anchor-link" href="#
 """A heading of the second or third level, as nbconvert writes it."""
 OWN_STYLE = re.compile(r"<style>[^<]*</style>(?=\s*<(?:table class=\"framehaul|div class=\"output_html\"))")
 """The style of a table or of code in a notebook; a page has it in its stylesheet."""
-README = "readme-"
-"""The prefix of tags of cells whose tables are blocks of README.md."""
 BLOCK = re.compile(r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->", re.DOTALL)
-"""A generated block of README.md."""
+"""A generated block of README.md, named by the tag of the cell that shows it."""
 
 
 def export(notebook: Path, page: Path) -> None:
@@ -49,13 +48,6 @@ def _options(template: str) -> dict[str, Any]:
     preprocessor = "nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"
     config = Config({"TemplateExporter": {"preprocessors": [preprocessor]}})
     return {"config": config, "template_name": template, "extra_template_basedirs": [str(TEMPLATES)]}
-
-
-def put(path: Path, content: bytes) -> None:
-    """Replace a file atomically, because it may be open in a browser."""
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(content)
-    fresh.replace(path)
 
 
 def export_markdown(notebook: Path, page: Path) -> None:
@@ -90,12 +82,6 @@ def shown_by(notebook: Path, kind: str) -> dict[str, str]:
             texts = shown.setdefault(tag, [])
             texts += ["".join(one["data"][kind]) for one in cell.get("outputs", []) if kind in one.get("data", {})]
     return {tag: "\n\n".join(texts) for tag, texts in shown.items()}
-
-
-def readme_blocks(notebook: Path) -> dict[str, str]:
-    """Return the blocks of README.md that an executed notebook generates, by name: its cells tagged `readme-<name>`."""
-    shown = shown_by(notebook, "text/markdown")
-    return {tag.removeprefix(README): text for tag, text in shown.items() if tag.startswith(README)}
 
 
 def refresh_blocks(page: Path, contents: Mapping[str, str]) -> None:

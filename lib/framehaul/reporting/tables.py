@@ -231,11 +231,6 @@ def megabytes(value: float) -> str:
     return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
 
 
-def ratio_text(row: Row) -> str:
-    """Return a row's ratio with its range or interval, as `1.23x (1.10 to 1.31 in 3 rounds)`."""
-    return cell_text(row, "ratio", "{:.2f}x".format)
-
-
 CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}
 """The titles of the classes of writes; a read has no class."""
 

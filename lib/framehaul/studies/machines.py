@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from framehaul.bench import store
 from framehaul.bench.environment import git
 from framehaul.bench.ratios import LEAST_ROUNDS
-from framehaul.bench.study import SEED, Study, imported
+from framehaul.bench.study import SEED, Study
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.studies.registry import TRANSFERS, studies
 from framehaul.techniques import techniques
@@ -76,7 +77,7 @@ def problems(directory: Path) -> list[str]:
         metadata: Any = store.read_metadata(directory)
         wrong += (of_run := [*_environment_problems(metadata)])
         for study in [FILES[path.name] for path in paths if path.name in FILES and not of_run]:
-            passes = store.read(directory / study.results, imported(study.rows))
+            passes = store.read(directory / study.results, resolve_name(study.rows))
             wrong += _file_problems(study, passes, metadata["runs"].get(study.notebook, {}))
     except ResultsError as error:
         wrong.append(str(error))

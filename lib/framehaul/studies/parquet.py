@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -58,11 +58,7 @@ There `lz4` would select the older framing (https://parquet.apache.org/docs/file
 @contextmanager
 def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.Connection[Any]]:
     """Open a connection to a server that holds the rows; raises UnavailableError without the extension."""
-    tables = PostgresTables(server)
-    with open_psycopg_parquet_stream(server) as connection, ExitStack() as stack:
-        stack.callback(tables.drop, TABLE)
-        tables.create(TABLE)
-        tables.load(TABLE, content)
+    with open_psycopg_parquet_stream(server) as connection, PostgresTables(server).loaded(TABLE, content):
         yield connection
 
 
@@ -192,12 +188,12 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
         if isinstance(attempt(partial(measure, trial)), Ok):
             names = pl.lit(name(trial)).alias("trial"), pl.lit(trial[0].label).alias("label")
             default_files.append(chunks_of(path).select(*names, pl.all()))
-    store.write_frame(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files))
+    store.put(this_run.settings.out / "results" / CHUNKS, pl.concat(default_files).write_csv().encode())
 
 
 def chunks() -> pl.DataFrame:
     """Return the column chunks of each writer's default file, which the last run recorded; see `chunks_of`."""
-    return store.read_frame(load_settings().out / "results" / CHUNKS)
+    return pl.read_csv(store.existing(load_settings().out / "results" / CHUNKS))
 
 
 def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> dict[str, Any]:

@@ -101,8 +101,7 @@ def _moved(process: Child, tables: Tables, sent: Expected, file: Path, move: Tec
     """Make one pass of a move; raise WrongResultError when other rows arrived. The warm-up measures memory."""
     writes = move.direction == "write"
     if writes:
-        tables.create(TABLE)
-        tables.quiesce()
+        tables.make(TABLE, None)
     moved: Moved = process.ask(number < 1)
     wrong = sent.difference_on_server(tables) if writes else sent.difference(to_polars(pq.read_table(file), TABLE))
     return right(moved, wrong)

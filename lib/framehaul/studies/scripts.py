@@ -192,9 +192,7 @@ def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> di
     rows, tables, most = content.num_rows, tables_of(both.of(script.database)), script.most_rows
     if rows > most:
         raise UnavailableError(f"it would take minutes: it sends rows one at a time, and runs to {most:,} rows")
-    tables.create(TABLE)
-    if script.direction == "read":
-        tables.load(TABLE, content)
+    tables.make(TABLE, content if script.direction == "read" else None)
     (home / "script.py").write_text(script.code, "utf8")
     at = both.clickhouse
     address = f"http://{quote(at.user, '')}:{quote(at.password, '')}@{at.host}:{at.http_port}/{at.database}"

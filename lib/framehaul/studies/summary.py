@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from framehaul.bench import statistics, store
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows
-from framehaul.bench.study import imported
 from framehaul.errors import ResultsError
 from framehaul.studies.registry import FIDELITY, TABLE_SHAPES
 from framehaul.studies.transfers import read_all
@@ -52,8 +52,9 @@ CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String
 
 def matrix() -> pl.DataFrame:
     """Return the 56 published rows: database, direction, label and published_rows_per_s (mean of three passes)."""
-    figures = pl.read_csv(MATRIX)
-    return figures.select("database", "direction", label="technique", published_rows_per_s="mean_rows_per_s")
+    return pl.read_csv(MATRIX).select(
+        "database", "direction", label="technique", published_rows_per_s="mean_rows_per_s"
+    )
 
 
 def load(directory: Path) -> pl.DataFrame:
@@ -67,7 +68,7 @@ def load(directory: Path) -> pl.DataFrame:
 def with_shapes(passes: pl.DataFrame, directory: Path) -> pl.DataFrame:
     """Return the passes with their `shape` of a table, and those of tables of other shapes, where there are some."""
     path = directory / TABLE_SHAPES.results
-    shapes = [store.read(path, imported(TABLE_SHAPES.rows))] if path.exists() else []
+    shapes = [store.read(path, resolve_name(TABLE_SHAPES.rows))] if path.exists() else []
     return pl.concat([passes.with_columns(shape=pl.lit("standard")), *shapes], how="diagonal")
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from framehaul.bench import ratios, store
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
-from framehaul.bench.statistics import RATIO, never_wrong
+from framehaul.bench.statistics import RATIO
 from framehaul.data.equality import Difference, other_shape
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.servers import PostgresServer, Server
@@ -250,7 +250,7 @@ def with_means(passes: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     averaged = passes.filter(pl.col("shape").is_in(AVERAGED), fewest)
     means = (
-        never_wrong(averaged, ["driver"])
+        averaged.filter((pl.col("status") != "failed").all().over("driver"), status="ok")
         .group_by("driver", "label", "language", "origin", "pass", "status", maintain_order=True)
         .agg(pl.col("rows_per_s", "cpu_us_per_row").log().mean().exp(), pl.len().alias("averaged"))
         .filter(pl.col("averaged") == averaged["shape"].n_unique())
