@@ -114,20 +114,13 @@ def script(text: str) -> list[str]:
 
 
 LOSES = script("""
-import sys
-from pathlib import Path
-from pyarrow import parquet
-from framehaul.studies.json_parquet import json_lines
+import sys, polars
 _, codec, source, target = sys.argv[1:]
-json_lines.pyarrow(Path(source), Path(target), codec)
-parquet.write_table(parquet.read_table(target).slice(1), target, compression=codec)
+polars.read_ndjson(source)[1:].write_parquet(target, compression=codec)
 """)
-IGNORES_CODEC = script("""
-import sys
-import pyarrow as pa
-from pyarrow import parquet
-parquet.write_table(pa.table({"a": [1]}), sys.argv[4], compression="zstd")
-""")
+IGNORES_CODEC = script(
+    "import polars, sys; polars.DataFrame({'a': [1]}).write_parquet(sys.argv[4], compression='zstd')"
+)
 
 
 @pytest.mark.parametrize(

@@ -184,12 +184,8 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
 
 def _in_utf8(path: Path, encoding: str, copy: Path) -> Path:
     """Write a text in UTF-8, which DuckDB reads best, and return where it is."""
-    with (
-        pa.input_stream(str(path)) as stream,
-        io.TextIOWrapper(stream, encoding, newline="") as text,
-        copy.open("w", encoding="utf-8", newline="") as file,
-    ):
-        shutil.copyfileobj(text, file, READ_BYTES)
+    with pa.input_stream(str(path)) as stream, copy.open("wb") as file:
+        shutil.copyfileobj(pa.transcoding_input_stream(stream, encoding, "utf-8"), file, READ_BYTES)
     return copy
 
 

@@ -27,11 +27,6 @@ MOST_REPEATED_ROWS = 5_000_000
 LEAST_ROWS_PER_S = 1_500
 """A lower bound of the rows/s at which a table is created, updated and compared once for every upsert."""
 
-ATOMIC_VIEWS = r"^(old|new) \d+(; (old|new) \d+)?$"
-"""The texts of what a reader may see of an atomic upsert."""
-CLEAN = ["nothing", "all"]
-"""The states that a killed client may leave of an atomic upsert."""
-
 
 @dataclass(frozen=True)
 class Row(store.Row):
@@ -164,7 +159,8 @@ def behaviour(passes: pl.DataFrame) -> pl.DataFrame:
     tried_again = pl.when((part.is_in(["sent twice", "client killed"]) & (pl.col("status") != "skipped")).any())
     lost, doubled = of("writers", "lost_rows").max(), of("writers", "doubled_rows").max()
     seen, left = of("reader", "seen").first(), of("client killed", "left").first()
-    kept = seen.str.contains(ATOMIC_VIEWS) & left.is_in(CLEAN) & pl.col("technique").first().is_in(promised)
+    saw_a_state = seen.str.contains(r"^(old|new) \d+(; (old|new) \d+)?$")
+    kept = saw_a_state & left.is_in(["nothing", "all"]) & pl.col("technique").first().is_in(promised)
     columns = {
         "seen": seen,
         "ratio": of("reader", "longest_read_s").first() / of("reader", "read_before_s").first(),
