@@ -10,7 +10,7 @@ import polars as pl
 from framehaul.bench import statistics, store
 from framehaul.bench.ratios import Ratio, ratio_at_same_rows
 from framehaul.errors import ResultsError
-from framehaul.studies.registry import FIDELITY, TABLE_SHAPES
+from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRES_APPEND, Contract
@@ -72,15 +72,12 @@ def with_shapes(passes: pl.DataFrame, directory: Path) -> pl.DataFrame:
     return pl.concat([passes.with_columns(shape=pl.lit("standard")), *shapes], how="diagonal")
 
 
-def refusals(directory: Path) -> dict[tuple[str, ...], list[str]]:
-    """Return which of lists and structs each technique refused in every case of the fidelity study, if there is one."""
-    path = directory / FIDELITY.results
-    if not path.exists():
-        return {}
-    kinds = store.read_cells(path).with_columns(kind=pl.col("case").str.extract("^(list|struct)") + "s")
-    cells = kinds.filter(session="default").drop_nulls("kind").group_by(*statistics.NAMES, "kind")
-    refused = cells.agg(refused=(pl.col("outcome") == "error").all()).filter("refused").sort("kind")
-    return {tuple(names): [*kinds] for *names, kinds in refused.group_by(statistics.NAMES).agg("kind").rows()}
+def refusals(passes: pl.DataFrame) -> dict[tuple[str, ...], list[str]]:
+    """Return which of lists and structs each technique refused, of passes `with_shapes`."""
+    kinds = {"nested": "lists", "structs": "structs"}
+    refused = passes.filter(pl.col("shape").is_in([*kinds]), status="skipped").sort("shape")
+    of = refused.group_by(statistics.NAMES).agg(pl.col("shape").unique(maintain_order=True).replace_strict(kinds))
+    return {tuple(names): kinds for *names, kinds in of.rows()}
 
 
 def which(
