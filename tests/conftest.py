@@ -105,6 +105,14 @@ def readers_of_a_run(path: Path) -> set[str]:
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
+CHANGED = shutil.which("git") and subprocess.run(
+    ["git", "diff", "--quiet", "HEAD", "--", "results"], cwd=PROJECT, stderr=subprocess.DEVNULL, check=False
+).returncode == 1  # fmt: skip
+COMMITTED = pytest.mark.skipif(
+    bool(CHANGED),
+    reason="results/ has another run than was committed: git checkout results docs figures README.md brings it back",
+)
+"""For a test of the committed run, which `make all` without OUT replaces."""
 
 
 def lacks(found: Technique) -> bool:

@@ -12,7 +12,7 @@ from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
-from tests.conftest import run_command
+from tests.conftest import COMMITTED, run_command
 
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
 PAGES = [PROJECT / "README.md", *DOCS, *sorted(NOTEBOOKS.glob("*.ipynb"))]
@@ -93,6 +93,7 @@ def test_the_front_page_is_short_and_has_the_tables_of_the_summary_and_figures_o
     assert not [name for name, content in made.items() if content not in summary], "make report makes them again"
 
 
+@COMMITTED
 @pytest.mark.parametrize(
     "study",
     [pytest.param(one, id=one.name, marks=() if one.only_reads else pytest.mark.slow) for one in EXPORTED],
