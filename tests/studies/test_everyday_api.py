@@ -17,12 +17,13 @@ from framehaul.studies.everyday_api import CALLS, changes, sums_of
 from framehaul.studies.transfers import ONE_LINE, read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
-from tests.conftest import table_on
+from tests.conftest import COMMITTED, table_on
 
 ROWS = 20_000
 """Enough rows for sums above 32 bits."""
 
 
+@COMMITTED
 def test_a_changed_line_keeps_the_terms_and_the_fastest_technique_is_an_exact_append_of_the_same_frame() -> None:
     found, known = changes(read_all(store.RUN)), {one.key: one for one in techniques()}
     assert found["technique"].n_unique() == len(ONE_LINE)

@@ -11,10 +11,12 @@ from framehaul.studies import summary
 from framehaul.studies.summary import NEEDS
 from framehaul.techniques.registry import named
 from tests.bench.test_store import passes, result
+from tests.conftest import COMMITTED
 
 USUAL = {("postgres", "write"): "pandas_sqlalchemy_to_sql"}
 
 
+@COMMITTED
 def test_what_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
     refused = summary.refusals(summary.with_shapes(summary.load(store.RUN), store.RUN))
     assert "polars_adbc_fetch" not in {name for *_, name in refused}
