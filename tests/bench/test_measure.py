@@ -108,7 +108,7 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
 
 
 def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers) -> None:
-    """As when numba finds nothing in its cache, and there is no warm-up."""
+    """Numba compiles in a pass where its cache is empty and there is no warm-up."""
     reader, calls = named("postgres", "read", "polars_psycopg_copy_text"), 0
 
     def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:

@@ -164,11 +164,12 @@ def recorded[**P](
     def decorated(measure: Callable[Concatenate[Recording, P], None]) -> Callable[P, pl.DataFrame]:
         @functools.wraps(measure)
         def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
+            parameters = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
+
             def work(stop: threading.Event) -> None:
                 with _recording(of, kind, parameters, terms(*positional, **named), stop, order) as this_run:
                     measure(this_run, *positional, **named)
 
-            parameters = {name: value for name, value in named.items() if isinstance(value, int | float | str | list)}
             settings = load_settings()
             if not settings.reuse:
                 of.check(parameters)

@@ -129,9 +129,14 @@ def chosen_techniques(
     return [*first.values()]
 
 
+@cache
+def _places() -> dict[tuple[str, ...], int]:
+    return {one.key: at for at, one in enumerate(all_techniques())}
+
+
 def in_order(row: list[Any]) -> int:
     """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
-    return next(at for at, one in enumerate(all_techniques()) if list(one.key) == row[:3])
+    return _places()[tuple(row[:3])]
 
 
 def trials_of(this_run: Recording) -> Trials[Any]:

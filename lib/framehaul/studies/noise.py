@@ -5,7 +5,6 @@ passes have freed, as in a process that has just started.
 """
 
 from dataclasses import dataclass, fields, replace
-from types import FunctionType
 from typing import Any
 
 from framehaul.bench import measure, recording, store
@@ -18,7 +17,7 @@ from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.studies.registry import NOISE
 from framehaul.studies.scaling import COMPARED
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import named
+from framehaul.techniques.registry import named, renamed
 
 AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
 
@@ -43,15 +42,8 @@ class Result(store.Row):
 
 def variants(one: Technique) -> dict[str, Technique]:
     """Return a technique as it is and under two other names, by variant; the code of all three is the same."""
-    return {AS_IT_IS: one} | {name: replace(one, function=_renamed(one.function, name)) for name in (AGAIN, COLD)}
-
-
-def _renamed(function: Any, suffix: str) -> FunctionType:
-    """Return a function with the same code whose name ends with the suffix."""
-    name = f"{function.__name__}_{suffix}"
-    copy = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
+    others = {variant: renamed(one.function, f"{one.name}_{variant}") for variant in (AGAIN, COLD)}
+    return {AS_IT_IS: one} | {variant: replace(one, function=function) for variant, function in others.items()}
 
 
 @recorded(NOISE, Result)

@@ -161,15 +161,17 @@ def also[F: Callable[..., Any]](name: str, label: str, *defaults: object, **chan
         frame, driver = frame_and_driver(name)
         client = one.client if driver == one.driver else CLIENTS_OF.get(driver, driver)
         fields = {"frame": frame, "driver": driver, "client": client, "label": label, **changes}
-        _add(replace(one, function=_renamed(function, name, defaults), **fields))
+        _add(replace(one, function=renamed(function, name, *defaults), **fields))
         return function
 
     return register
 
 
-def _renamed(function: Any, name: str, defaults: tuple[object, ...]) -> FunctionType:
+def renamed(function: Any, name: str, *defaults: object) -> FunctionType:
     """Return a copy of a function with another name, and with other defaults if any are given."""
-    copy = FunctionType(function.__code__, function.__globals__, name, defaults or function.__defaults__)
+    kept = defaults or function.__defaults__, function.__closure__
+    copy = FunctionType(function.__code__, function.__globals__, name, *kept)
+    copy.__kwdefaults__ = function.__kwdefaults__
     update_wrapper(copy, function, ("__module__", "__doc__", "__annotations__"))
     copy.__qualname__ = name
     return copy
