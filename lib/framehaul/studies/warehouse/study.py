@@ -110,11 +110,8 @@ def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[Target]
     def content() -> pa.Table:
         return tables.content(TABLE).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(SCHEMA)
 
-    tables.create(TABLE)
-    try:
+    with tables.loaded(TABLE):
         yield Target(load, content)
-    finally:
-        tables.drop(TABLE)
 
 
 @contextmanager
