@@ -105,14 +105,6 @@ def readers_of_a_run(path: Path) -> set[str]:
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
-CHANGED = shutil.which("git") and subprocess.run(
-    ["git", "diff", "--quiet", "HEAD", "--", "results"], cwd=PROJECT, stderr=subprocess.DEVNULL, check=False
-).returncode == 1  # fmt: skip
-COMMITTED = pytest.mark.skipif(
-    bool(CHANGED),
-    reason="results/ has another run than was committed: git checkout results docs figures README.md brings it back",
-)
-"""For a test of the committed run, which `make all` without OUT replaces."""
 
 
 def lacks(found: Technique) -> bool:
@@ -202,6 +194,15 @@ GIVEN: dict[str, dict[str, str | None]] = {
 """What `make all PRESET=smoke` is given for the tests, beside OUT: `make test` runs a write, a read and the matrix."""
 WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.slow)], indirect=True)
 """For a test that needs rounds, or another notebook than the few."""
+
+
+@pytest.fixture(scope="session")
+def committed() -> Path:
+    """The results of the committed run; without them, as after `make all` without OUT, a test of them is skipped."""
+    changed = ["git", "diff", "--quiet", "HEAD", "--", "results"]
+    if shutil.which("git") and subprocess.run(changed, cwd=PROJECT, capture_output=True, check=False).returncode == 1:
+        pytest.skip("results/ has another run: git checkout results docs figures README.md brings the committed back")
+    return store.RUN
 
 
 @pytest.fixture(scope="session", params=["few", pytest.param("all", marks=pytest.mark.slow)])

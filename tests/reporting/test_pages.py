@@ -7,13 +7,12 @@ from typing import Any
 import nbformat
 import polars as pl
 
-from framehaul.bench import statistics, store
+from framehaul.bench import statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.reporting import pages, tables
 from framehaul.reporting.tables import SORTABLE_ROWS
 from framehaul.studies.transfers import read_all
 from framehaul.techniques import techniques
-from tests.conftest import COMMITTED
 
 
 def page_of(path: Path, *cells: Any) -> str:
@@ -88,9 +87,8 @@ def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -
     assert "image/svg+xml" in embedded.data
 
 
-@COMMITTED
-def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:
-    frame = read_all(store.RUN)
+def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals(committed: Path) -> None:
+    frame = read_all(committed)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert {*frame["status"]} == {"ok"}
     keys = {one.key for one in techniques()}

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from framehaul.bench import store
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -17,15 +17,16 @@ from framehaul.studies.everyday_api import CALLS, changes, sums_of
 from framehaul.studies.transfers import ONE_LINE, read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
-from tests.conftest import COMMITTED, table_on
+from tests.conftest import table_on
 
 ROWS = 20_000
 """Enough rows for sums above 32 bits."""
 
 
-@COMMITTED
-def test_a_changed_line_keeps_the_terms_and_the_fastest_technique_is_an_exact_append_of_the_same_frame() -> None:
-    found, known = changes(read_all(store.RUN)), {one.key: one for one in techniques()}
+def test_a_changed_line_keeps_the_terms_and_the_fastest_technique_is_an_exact_append_of_the_same_frame(
+    committed: Path,
+) -> None:
+    found, known = changes(read_all(committed)), {one.key: one for one in techniques()}
     assert found["technique"].n_unique() == len(ONE_LINE)
     for row in found.to_dicts():
         call, changed = (known[row["database"], row["direction"], row[name]] for name in ("technique", "changed"))

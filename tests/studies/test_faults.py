@@ -28,9 +28,9 @@ MANY = {"postgres": 200_000, "clickhouse": 200_000}
 
 
 @pytest.fixture(scope="module")
-def committed_cells() -> pl.DataFrame:
+def committed_cells(committed: Path) -> pl.DataFrame:
     """All techniques with every fault, as the committed run found them."""
-    return store.read_cells(store.RUN / FAULTS_STUDY.results)
+    return store.read_cells(committed / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import tables_of
-from framehaul.settings import PROJECT
 from framehaul.studies.fidelity import TYPES, carried, trial
 from framehaul.studies.fidelity.cases import CASES
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, LOSSES, UNEXPLAINED, Cell, run_cells, why
@@ -62,10 +61,10 @@ def test_every_loss_is_explained_and_every_error_says_something(cells: pl.DataFr
     assert told(cells.filter(~pl.col("detail").str.contains(r"\w+: \S"), outcome="error")) == []
 
 
-def test_the_committed_matrix_has_the_losses_of_the_table_and_no_others() -> None:
+def test_the_committed_matrix_has_the_losses_of_the_table_and_no_others(committed: Path) -> None:
     """It tried all techniques, pg_parquet's too; tests try a tenth, another each day."""
     known = {one.key: one for one in all_techniques()}
-    lost = store.read_cells(PROJECT / "results" / FIDELITY.results).filter(outcome="loss").to_dicts()
+    lost = store.read_cells(committed / FIDELITY.results).filter(outcome="loss").to_dicts()
     used = set[str]()
     for cell in lost:
         if not (technique := known.get((cell["database"], cell["direction"], cell["technique"]))):

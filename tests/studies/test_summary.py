@@ -5,22 +5,20 @@ from typing import Any
 
 import pytest
 
-from framehaul.bench import statistics, store
+from framehaul.bench import statistics
 from framehaul.errors import ResultsError
 from framehaul.studies import summary
 from framehaul.studies.summary import NEEDS
 from framehaul.techniques.registry import named
 from tests.bench.test_store import passes, result
-from tests.conftest import COMMITTED
 
 USUAL = {("postgres", "write"): "pandas_sqlalchemy_to_sql"}
 
 
-@COMMITTED
-def test_what_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
-    refused = summary.refusals(summary.with_shapes(summary.load(store.RUN), store.RUN))
+def test_what_is_recommended_keeps_the_terms_that_were_asked_for(committed: Path) -> None:
+    refused = summary.refusals(summary.with_shapes(summary.load(committed), committed))
     assert "polars_adbc_fetch" not in {name for *_, name in refused}
-    chosen = summary.which(summary.load(store.RUN), USUAL, refused)
+    chosen = summary.which(summary.load(committed), USUAL, refused)
     assert chosen["need"].to_list() == [need.text for need in NEEDS]
     for need, row in zip(NEEDS, chosen.to_dicts(), strict=True):
         assert len({name.partition("_")[0] for name in row["take"]}) == len(row["take"])

@@ -7,12 +7,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from framehaul.bench import store
 from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
-from tests.conftest import COMMITTED, run_command
+from tests.conftest import run_command
 
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
 PAGES = [PROJECT / "README.md", *DOCS, *sorted(NOTEBOOKS.glob("*.ipynb"))]
@@ -93,13 +92,14 @@ def test_the_front_page_is_short_and_has_the_tables_of_the_summary_and_figures_o
     assert not [name for name, content in made.items() if content not in summary], "make report makes them again"
 
 
-@COMMITTED
 @pytest.mark.parametrize(
     "study",
     [pytest.param(one, id=one.name, marks=() if one.only_reads else pytest.mark.slow) for one in EXPORTED],
 )
-def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "results").symlink_to(store.RUN)
+def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(
+    study: Study, tmp_path: Path, committed: Path
+) -> None:
+    (tmp_path / "results").symlink_to(committed)
     arguments = (f"--notebooks={study.number}", f"--out={tmp_path}")
     done = run_command("run", *arguments, state_dir=tmp_path / "state", FRAMEHAUL_REUSE="1")
     assert done.returncode == 0, done.stderr
