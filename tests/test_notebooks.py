@@ -217,7 +217,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
 def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
     within: RunsCommand, tmp_path: Path
 ) -> None:
-    gone = """state/clickhouse/data state/lane-2147483647-abcdefgh/servers.json reports/index.html reports/run.log
+    gone = """state/clickhouse/data state/lane-2147483647-abcdefgh/servers.json reports/index.html
         reports/01_postgres_write.html reports/assets/pages.css reports/20_own_data/x.py results/run.partial.json"""
     kept = """state/tools/bin/json2parquet state/lane-notes/theirs state/theirs.txt results/postgres_write.csv
         reports/quarterly.html"""

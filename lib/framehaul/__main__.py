@@ -191,7 +191,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> None:
     docker.remove(settings)
     # Files are matched by name, because the user chooses the directory, which may contain other files.
     states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
-    page = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
+    page = re.compile(r"index\.html|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
     pages = [path for path in (settings.out / "reports").glob("*") if page.fullmatch(path.name)]
     for path in (*stand_ins(settings.state_dir), *states, *pages, *(settings.out / "results").glob("*.partial.*")):
         if path.is_dir() and not path.is_symlink():

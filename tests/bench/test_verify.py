@@ -230,4 +230,4 @@ class TestOnTheServer:
         lossy = type("Lossy", (type(tables),), {"content": lambda self, table: short})(getattr(servers, database))
         with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
             Expected(EVERY_TYPE, every_type()).keep_reference(lossy, reference)
-        tables.drop(reference)
+        tables.drop(reference.name)

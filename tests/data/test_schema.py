@@ -51,4 +51,4 @@ def test_table_with_hostile_names_is_made_found_and_dropped(servers: Servers, da
         tables.load(table, generator.arrow_table(table, 10, 1))
         assert (tables.content(table).columns, len(tables.content(table))) == (HOSTILE, 10)
     for _ in range(2):
-        tables.drop(table)
+        tables.drop(table.name)

@@ -192,8 +192,7 @@ def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> N
     assert len({line.count("|") for line in lines}) == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_all_can_read_it(visit: Visit, home: Path, width: int, scheme: Any) -> None:
     one = visit(home.as_uri(), color_scheme=scheme, viewport={"width": width, "height": 800})
     one.page.locator("[data-pair]").first.check()

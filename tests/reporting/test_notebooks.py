@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from framehaul.bench import environment, store
-from framehaul.reporting.notebooks import Plan, logged
+from framehaul.reporting.notebooks import Plan
 from framehaul.reporting.tables import machines_text
 from framehaul.settings import Settings
 from framehaul.studies import registry
@@ -53,19 +53,6 @@ def test_an_interrupted_run_continues_with_what_is_left_or_failed_on_the_same_te
     assert len(plan(tmp_path).left) == 2
     plan(tmp_path).end(whole=True)
     assert len(plan(tmp_path).left) == 3, "nothing is left of a run that ended"
-
-
-def test_a_log_has_whole_lines_and_the_last_state_of_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with logged(tmp_path / "run.log"):
-        print("== 01", flush=True)
-        for part in ("\r10%", "\r50%", "\r100%\n", "unfinished"):
-            sys.stdout.write(part)
-        print("trouble", file=sys.stderr)
-        taken = sys.stdout
-    print("afterwards", file=taken, flush=True)
-    lines = [line.split(" ", 1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
-    assert lines == ["== 01", "100%", "trouble"]
-    assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinishedafterwards\n"
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:

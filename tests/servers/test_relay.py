@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import socket
 import ssl
 import struct
@@ -22,7 +21,6 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.local import choose_port
 from framehaul.servers.relay import Link, Relay, Relaying, certificate, relaying
-from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques.clients import open_http_client
 
 LOOPBACK = "127.0.0.1"
@@ -140,52 +138,6 @@ def test_clients_that_say_nothing_and_servers_that_take_nothing_end_with_the_rel
         for client in clients[1:]:
             assert received(client) == b""
         until.set()
-
-
-BREAKS: tuple[Break, ...] = ("cut", "swallow", "hold")
-
-
-def misbehave(connection: socket.socket, chance: random.Random) -> None:
-    """Send, receive, half-close, reset or do nothing, as chance will have it."""
-    for _ in range(chance.randrange(6)):
-        match chance.randrange(6):
-            case 0 | 1:
-                connection.sendall(chance.randbytes(chance.choice([1, 100, 70_000, 600_000])))
-            case 2 | 3:
-                connection.settimeout(0.05)
-                connection.recv(chance.choice([1, 100_000]))
-            case 4:
-                connection.shutdown(socket.SHUT_WR)
-            case 5:
-                time.sleep(chance.random() / 100)
-    if chance.random() < 0.5:
-        reset(connection)
-
-
-@pytest.mark.parametrize("kind", [Relay, BreakingRelay])
-@pytest.mark.parametrize("seed", range(len(BREAKS)))
-def test_whatever_both_sides_do_nothing_is_left_and_the_count_stands(seed: int, kind: type[Relay]) -> None:
-    chances = [random.Random(f"{seed}/{at}") for at in range(40)]
-    taken = iter(random.Random(seed).sample(range(1000), 1000))
-
-    def use(chance: random.Random) -> None:
-        with contextlib.suppress(OSError), connected(relay.ports[0]) as client:
-            misbehave(client, chance)
-
-    with target(lambda connection: misbehave(connection, random.Random(next(taken)))) as address:
-        with kind(address) as relay:
-            if isinstance(relay, BreakingRelay):
-                relay.strike(BREAKS[seed], 100_000, in_client_bytes=bool(seed))
-            threads = [threading.Thread(target=use, args=(chance,)) for chance in chances]
-            for thread in threads:
-                thread.start()
-            for thread in threads[: len(threads) * (seed + 1) // 4]:
-                thread.join()
-            relay.end_connections()
-        counted = relay.total_bytes
-        for thread in threads:
-            thread.join()
-        assert relay.total_bytes == counted
 
 
 @pytest.mark.parametrize("link", [Link("near", 1, 1000), Link("far", 20), Link("slow", 2, 100)])

@@ -173,7 +173,7 @@ def test_a_run_measures_everything_once_a_round(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(tmp_path / "state"))
-    chosen = {name: CONVERTERS[name] for name in ("clickhouse", "awkward")}
+    chosen = {name: CONVERTERS[name] for name in ("clickhouse",)}
     chosen |= {"missing": ("Missing", not_there), "script": ("script", lambda _: LOSES)}
     monkeypatch.setattr(json_parquet, "CONVERTERS", chosen)
     passes = json_parquet.run(rows=50, rounds=2, warmup=0, seed=SEED)

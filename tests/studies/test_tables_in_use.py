@@ -27,7 +27,7 @@ OURS = {
 @pytest.mark.parametrize("database", DATABASES)
 def test_every_copy_is_as_it_was_kept_and_an_append_adds_what_was_sent(database: Database, servers: Servers) -> None:
     technique = named(database, "write", FASTEST[database])
-    cases = [*(Case(layout, 400, 80) for layout in LAYOUTS[database]), Case("nine_columns", 0, 80)]
+    cases = [Case(LAYOUTS[database][-1], 400, 80), Case("nine_columns", 0, 80)]
     with Copies(servers.of(database), 5) as copies:
         copies.grow(cases)
         for case in cases:
@@ -38,7 +38,7 @@ def test_every_copy_is_as_it_was_kept_and_an_append_adds_what_was_sent(database:
                 assert columns.get("dead_rows", 0) == 0
                 assert columns.get("parts") in (None, 24 if case.existing_rows else 12)
         tables = tables_of(copies.at.fresh(cases[0]))
-        assert tables.rows_fingerprint(TABLES["nine_columns"]) == copies._before[cases[0]]
+        assert tables.rows_fingerprint(TABLES[cases[0].layout]) == copies._before[cases[0]]
     left = tables_of(servers.of(database)).run(OURS[database])
     assert not left
 

@@ -17,19 +17,10 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies import registry
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import behaviour, measure, study
-from framehaul.studies.upsert.measure import (
-    BOTH,
-    KEY,
-    Bench,
-    Case,
-    base,
-    cases,
-    count_staging_tables,
-    incoming,
-    updated,
-)
+from framehaul.studies.upsert.measure import KEY, Bench, Case, base, cases, count_staging_tables, incoming, updated
 from framehaul.studies.upsert.study import Row, placed
 from framehaul.techniques import upserts
+from framehaul.techniques.registry import DATABASES
 from tests.conftest import REFERENCE, WHOLE, values_of
 
 CASE = Case(200, 40, 50)
@@ -68,10 +59,10 @@ def test_a_run_tries_all_and_is_right(out: Path, servers: Servers) -> None:
     assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
     assert {*passes.filter(part="speed")["technique"]} == {*BY_NAME}
     tried = values_of(out, UPSERT_STUDY)["tried"]
-    chosen = {one.name for database in BOTH for one in chosen_techniques(tried, upserts(database))}
+    chosen = {one.name for database in DATABASES for one in chosen_techniques(tried, upserts(database))}
     for part in ("reader", "writers", "sent twice", "client killed"):
         assert {*passes.filter(part=part)["technique"]} == chosen, part
-    assert [count_staging_tables(tables_of(servers.of(database))) for database in BOTH] == [0, 0]
+    assert [count_staging_tables(tables_of(servers.of(database))) for database in DATABASES] == [0, 0]
 
 
 def test_an_upsert_that_does_something_else_has_no_speed(servers: Servers) -> None:

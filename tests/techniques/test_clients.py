@@ -35,7 +35,7 @@ def source(servers: Servers) -> Iterator[Expected]:
     with table_on(servers.postgres, SOURCE, CONTENT) as one, table_on(servers.clickhouse, SOURCE, CONTENT) as other:
         yield Expected(SOURCE, CONTENT)
         for tables in (one, other):
-            tables.drop(TABLE)
+            tables.drop(TABLE.name)
 
 
 @pytest.mark.parametrize(

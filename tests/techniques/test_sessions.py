@@ -203,7 +203,7 @@ def test_columns_that_hide_or_feed_those_of_the_server(servers: Servers) -> None
         with pytest.raises(ValueError, match="column text is EPHEMERAL"):
             call(named("clickhouse", "write", "polars_chdb_remote"), servers, table, frame)
     finally:
-        tables.drop(table)
+        tables.drop(table.name)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
 @pytest.fixture(scope="module")
 def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
     """Each table on each server, with a copy that is loaded once: readers read it, writers are compared with it."""
-    found = {}
+    found = dict[tuple[str, str], Loaded]()
     with ExitStack() as stack:
         for database in DATABASES:
             tables = tables_of(servers.of(database))
@@ -61,8 +61,8 @@ def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
                 found[database, key] = Loaded(tables, table, sent, {**frames, "none": full})
         yield found
         for one in found.values():
-            one.tables.drop(one.table)
-            one.tables.drop(one.frames["none"])
+            one.tables.drop(one.table.name)
+            one.tables.drop(one.frames["none"].name)
 
 
 def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:

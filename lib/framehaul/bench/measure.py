@@ -129,7 +129,7 @@ class Passes:
         # When the server is gone for good, the next run drops our tables.
         with contextlib.suppress(ServerError), self.tables.kept():
             for ours in (self._table, self._reference):
-                self.tables.drop(ours)
+                self.tables.drop(ours.name)
 
     async def one(self, technique: Technique, number: int, server: Server | None = None) -> Moved:
         """Make one pass: reset, connect, run on the clock, verify; raise the errors that `attempt` records.

@@ -55,15 +55,15 @@ def result(
 class Recording:
     """A run in progress: `write`, `finished` (`Writer.has`) and `so_far` (`Writer.read`) are those of its results.
 
-    `entered` enters a context that lasts until the run ends, and `metadata` is stored then. `say` prints text above the
-    progress bar. `stop` is set when the user interrupts the run.
+    `entered` enters a context that lasts until the run ends, and `metadata` is stored then. `stop` is set when
+    the user interrupts the run.
     """
 
     def __init__(
         self, study: Study, settings: Settings, writer: store.Writer, bar: Any, stop: threading.Event, stack: ExitStack
     ) -> None:
         self.settings, self.run_id, self.write, self.finished = settings, writer.run_id, writer.write, writer.has
-        self.so_far, self.say, self.stop, self._study, self._bar = writer.read, bar.write, stop, study, bar
+        self.so_far, self.stop, self._study, self._bar = writer.read, stop, study, bar
         self.entered = stack.enter_context
         self.metadata: dict[str, Any] = {"unavailable": {}}
 
@@ -125,7 +125,7 @@ def _recording(
     ):
         this_run, resumed_after = Recording(study, settings, writer, bar, stop, stack), len(writer.finished)
         if resumed_after:
-            this_run.say(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
+            bar.write(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
     cores_now = cores_cpu_s()

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
+from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pyarrow as pa
@@ -24,10 +25,10 @@ from framehaul.bench.recording import Recording
 from framehaul.bench.rounds import Rounds
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Direction
+from framehaul.techniques.registry import DATABASES, Database, Direction
 from framehaul.techniques.streaming import STREAMED, copy_batches, insert_batches
 
-DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
+DIRECTIONS: list[tuple[Database, Direction]] = [*product(DATABASES, get_args(Direction))]
 FEWEST: dict[Direction, set[tuple[str, str]]] = {
     "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches"), ("upsert", "polars")},
     "read": {("beyond", "polars"), ("streamed", "batches")},

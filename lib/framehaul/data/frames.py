@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import sys
@@ -415,9 +414,7 @@ def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
     """Return strings or bytes if they are valid, without invalid text at NULL, which Arrow's validation passes over."""
     raw = array.view(as_bytes(array.type))
     raw.validate(full=True)  # its offsets and its number of NULLs
-    with contextlib.suppress(pa.ArrowException):
-        buffers = [None, *array.buffers()[1:]]
-        pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset).validate(full=True)
+    if array.type == raw.type or is_utf8(array):
         return array
     try:
         array.validate(full=True)
@@ -426,6 +423,23 @@ def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
         row, text = next((row, text) for row, text in found if text.decode(errors="ignore").encode() != text)
         raise NotTextError(name, first_row + row, text) from error
     return pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
+
+
+def is_utf8(array: pa.Array) -> bool:
+    """Return whether all strings, those at NULL as well, are UTF-8: their bytes as one text, and each first byte.
+
+    It takes a third of the time of Arrow's validation of each string.
+    """
+    places = np.frombuffer(array.buffers()[1], np.int32 if array.type == pa.string() else np.int64)
+    places, data = places[array.offset : array.offset + len(array) + 1], array.buffers()[2]
+    if places[0] == places[-1]:
+        return True
+    try:
+        pa.Array.from_buffers(array.type, 1, [None, pa.py_buffer(places[[0, -1]]), data]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    first_bytes = np.frombuffer(data, np.uint8)[places[: np.searchsorted(places, places[-1])]]
+    return not ((first_bytes & 0xC0) == 0x80).any()  # noqa: PLR2004  a byte within a character is 10xxxxxx
 
 
 def uuid_text(series: pl.Series) -> pl.Series:

@@ -284,7 +284,7 @@ def _chart(name: str, parts: Parts, draw: Draw, about: str, colors: Mapping[Any,
         if len(colors) <= 1:
             figure.supxlabel(about, x=0.01, ha="left", fontsize=8)
             return
-        names = {str({**FAMILIES, **DATABASES}.get(value, value)): ink for value, ink in colors.items()}
+        names = {str(FAMILIES.get(value) or DATABASES.get(value, value)): ink for value, ink in colors.items()}
         columns = max(1, 150 // (6 + max(map(len, names))))  # a line of a legend has 150 characters
         handles = [Patch(color=ink, label=name) for name, ink in names.items()]
         how: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "alignment": "left"}

@@ -6,9 +6,7 @@ Pages of failed notebooks are kept apart.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
-import io
 import json
 import os
 import sys
@@ -16,10 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, TextIO
+from typing import Any
 
 import nbformat
 import papermill
@@ -64,11 +62,11 @@ def run(chosen: Sequence[Pair], settings: Settings, known: Sequence[Study], coll
     os.environ[f"{PREFIX}REUSE"] = str(int(settings.reuse))
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's of the same name
 
-    with logged(reports / "run.log"), contextlib.chdir(PROJECT), ExitStack() as stack:
+    with contextlib.chdir(PROJECT), ExitStack() as stack:
         plan = Plan(chosen, settings)
         made = stack.enter_context(_Pages(reports, known, plan, collect))
         if not settings.reuse and not all(study.only_reads for study, _ in plan.left):
-            print("starting the servers")
+            print("starting the servers", flush=True)
             stack.enter_context(servers.running(settings))
             stack.enter_context(_alone(settings.state_dir))
         for at, (study, values) in enumerate(plan.left):
@@ -214,7 +212,8 @@ class Plan:
         where = "" if settings.out == PROJECT else " in OUT"
         print(
             f"{settings.preset}: {count} notebook{'s' if count > 1 else ''}, about {self._remaining(0)} on two cores; "
-            f"pages as they come: reports/index.html{where}"
+            f"pages as they come: reports/index.html{where}",
+            flush=True,
         )
         if self._done:
             names = " ".join(sorted(self._done))
@@ -224,7 +223,7 @@ class Plan:
         """Print which notebook begins, which one is next, and the expected time of all that are left."""
         then = f"next: {self.left[at + 1][0].notebook}, " if at + 1 < len(self.left) else ""
         about = f"{at + 1} of {len(self.left)}; {then}about {self._remaining(at)} left"
-        print(f"== {self.left[at][0].notebook} ({about})")
+        print(f"== {self.left[at][0].notebook} ({about})", flush=True)
 
     def _remaining(self, at: int) -> str:
         """Return the expected time of the notebooks from a place on."""
@@ -242,30 +241,3 @@ class Plan:
         if whole:
             self._file.unlink(missing_ok=True)
         print(f"took {tqdm.format_interval(time.monotonic() - self._began)}")
-
-
-@contextmanager
-def logged(path: Path) -> Iterator[None]:
-    """Write the output of the block into a file as well, each line with the time of day before it."""
-    with path.open("w", buffering=1, encoding="utf8") as log, ExitStack() as stack:
-        stack.enter_context(redirect_stdout(_Logged(sys.stdout, log)))
-        stack.enter_context(redirect_stderr(_Logged(sys.stderr, log)))
-        yield
-
-
-class _Logged(io.TextIOBase):
-    """A stream that shows text at once, and writes whole lines to a log, of a progress bar only its last state."""
-
-    def __init__(self, terminal: TextIO, log: TextIO) -> None:
-        self._terminal, self._log, self._line = terminal, log, ""
-
-    def write(self, text: str) -> int:
-        """Show the text, log the lines that are complete, and keep the rest."""
-        self._terminal.write(text)
-        self._terminal.flush()
-        *lines, rest = (self._line + text).split("\n")
-        self._line = rest.rpartition("\r")[2]
-        for line in lines:
-            if not self._log.closed:  # code that kept a stream may write after the block
-                self._log.write(f"{dt.datetime.now():%H:%M:%S} {line.rstrip().rpartition('\r')[2]}\n")
-        return len(text)

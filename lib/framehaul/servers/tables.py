@@ -97,14 +97,10 @@ class Tables:
 
     def create_as(self, name: str, ddl: str) -> None:
         """Create a table like `create`, with a statement that for ClickHouse must contain our comment."""
-        self.drop_named(name)
+        self.drop(name)
         self.run(ddl + self.marking.format(self.quoted(name)))
 
-    def drop(self, table: Table) -> None:
-        """Drop a table if it exists; raises ServerError if it is not ours."""
-        self.drop_named(table.name)
-
-    def drop_named(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         """Drop the table of a name if it exists; raises ServerError if it is not ours."""
         for (comment,) in self.rows(self.comments, name=name):
             if comment != COMMENT:
@@ -119,7 +115,7 @@ class Tables:
             self.make(table, content)
             yield self
         finally:
-            self.drop(table)
+            self.drop(table.name)
 
     def make(self, table: Table, content: pa.Table | None) -> None:
         """Create a table anew, fill it and wait until the server has no work left of it or an older one."""
@@ -277,7 +273,7 @@ class ClickHouseTables(Tables):
         ours = "database = currentDatabase() AND comment = {ours:String} AND startsWith(name, {prefix:String})"
         found = self.rows(f"SELECT name FROM system.tables WHERE {ours}", ours=COMMENT, prefix=f"{table.name} ")
         for (name,) in found:
-            self.drop_named(name)
+            self.drop(name)
         return len(found)
 
     def quiesce(self) -> None:

@@ -94,7 +94,7 @@ def _measure_moves(this_run: Recording, both: Servers, size: int, rounds: Rounds
                         in_rounds([move], rounds, partial(_moved, process, tables, sent, file), log)
             finally:
                 for ours in (TABLE, reference):
-                    tables.drop(ours)
+                    tables.drop(ours.name)
 
 
 def _moved(process: Child, tables: Tables, sent: Expected, file: Path, move: Technique, number: int) -> Moved:

@@ -179,7 +179,7 @@ def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed
     schedule, name_of = Rounds(rounds, warmup, seed), "{0[1].name}".format
     in_rounds([*product(sizes, SCRIPTS)], schedule, measure, this_run.log(row, name_of), home)
     for database in DATABASES:
-        tables_of(both.of(database)).drop(TABLE)
+        tables_of(both.of(database)).drop(TABLE.name)
     rows_text = ", ".join(f"{rows:,}" for rows in sizes)
     this_run.metadata["what"] = f"{rows_text} rows, {rounds} rounds after {warmup} warm-up, seed {seed}"
 

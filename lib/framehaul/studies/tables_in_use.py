@@ -305,7 +305,7 @@ class InPostgres:
             if comment != COMMENT:
                 raise ServerError(f"PostgreSQL has a database {name} that framehaul did not make: rename or drop it")
             self.tables.run(f"DROP DATABASE {name} WITH (FORCE)")
-        self.tables.drop_named(f"{NAME} sent")
+        self.tables.drop(f"{NAME} sent")
 
 
 class InClickHouse:
@@ -340,7 +340,7 @@ class InClickHouse:
     def drop(self) -> None:
         """Drop all tables; raise ServerError for one that framehaul did not make."""
         self.tables.drop_beside(TABLE)
-        self.tables.drop(TABLE)
+        self.tables.drop(NAME)
 
 
 class Copies:

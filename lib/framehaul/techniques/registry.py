@@ -38,7 +38,7 @@ def _names(kind: str) -> dict[str, str]:
     return {name: shown for its_kind, name, shown in (line.split("\t") for line in lines) if its_kind == kind}
 
 
-DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
+DATABASES: dict[Database, str] = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
 DRIVERS = _names("driver")
 """Display names of drivers, by their part of a technique's name."""
 FAMILIES = _names("family")

@@ -199,7 +199,7 @@ def target_on(server: Server, rows: int = 0) -> Iterator[Target]:
     finally:
         with contextlib.suppress(ServerError):  # if the server is gone, the next run drops them
             for name in ddl:
-                tables.drop_named(name)
+                tables.drop(name)
 
 
 def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:

@@ -21,9 +21,8 @@ from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.servers import Servers
 from framehaul.servers.local import FOR_TRANSFERS, EmbeddedClickHouse, EmbeddedPostgres, choose_port, remove
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
-from framehaul.techniques.registry import Database, named
+from framehaul.techniques.registry import DATABASES, Database, named
 
-BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 TABLE = Table(
     "framehaul_faults",
     (Column("id", ColumnType.INT64), Column("label", ColumnType.TEXT), Column("value", ColumnType.FLOAT64)),
@@ -90,11 +89,11 @@ class BreakableServers:
             async with opened(technique, self.servers.of(database)) as client:
                 await called(technique, client, table, frame)
 
-        for database in BOTH:
+        for database in DATABASES:
             tables_of(self.servers.of(database)).create(table)
             asyncio.run(write(database))
         self.crash()
-        contents = {database: tables_of(self.servers.of(database)).content(table) for database in BOTH}
+        contents = {database: tables_of(self.servers.of(database)).content(table) for database in DATABASES}
         kept = {database: found.join(frame, on=frame.columns, how="semi") for database, found in contents.items()}
         return {database: (len(frame), len(found)) for database, found in kept.items()}
 

@@ -29,11 +29,11 @@ from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
-from framehaul.studies.faults.breakable import BLOCK_ROWS, BOTH, TABLE, BreakableServers, breakable, frame_of, hold_load
+from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable, frame_of, hold_load
 from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.studies.registry import FAULTS_STUDY
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Direction
+from framehaul.techniques.registry import DATABASES, Direction
 
 type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
 
@@ -125,8 +125,8 @@ def run(this_run: Recording, *, hold: int, tried: str = "all") -> None:
     this_run.expect(_expected(chosen))
     run_cells(broken, chosen, trials_of(this_run), this_run.stop)
     this_run.metadata["recovery"] = broken.survives_a_crash()
-    with ThreadPoolExecutor(len(BOTH)) as pool:
-        loads = pool.map(lambda database: hold_load(broken, database, hold, this_run.stop), BOTH)
+    with ThreadPoolExecutor(len(DATABASES)) as pool:
+        loads = pool.map(lambda database: hold_load(broken, database, hold, this_run.stop), DATABASES)
         this_run.metadata["held"] = list(loads)
     this_run.metadata |= {"servers": "embedded", "server": server_versions(broken.servers)}
     this_run.metadata["what"] = f"{len(chosen)} techniques, {len(FAULTS)} faults"
@@ -203,7 +203,7 @@ def run_cells(
     """Try every technique with every fault of its direction, except cells that an interrupted run has recorded."""
     start_numba()  # before bytes are counted: framehaul.write and .read send others until compiled loops have started
     view = f"VIEW {FAILING.postgres_name} AS SELECT {TABLE.postgres_columns} FROM {WHOLE.postgres_name} WHERE "
-    for database in BOTH:
+    for database in DATABASES:
         broken.run(database, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
         tables = tables_of(broken.servers.of(database))
         tables.create(WHOLE)
@@ -305,7 +305,7 @@ class Subject:
                 break
         else:
             raise RuntimeError(f"{fault.name}: {self.technique.name} ended before the fault")
-        tables_of(self.server).drop(self.table)
+        tables_of(self.server).drop(self.table.name)
         self.trials.record(cell)
 
     async def _outcome(self, server: Server, relay: BreakingRelay, fault: Fault, share: float) -> Cell:

@@ -177,7 +177,7 @@ def _places(
     not_text = [case for case in cases if postgres and case.about == "not text" and "read" in case.directions]
     ordinary = [case for case in cases if case not in not_text]
     for case in ordinary:
-        stack.callback(tables.drop, case.table)
+        stack.callback(tables.drop, case.table.name)
     yield filled(server, tables, ordinary)
     if server.process_id is None:
         trials.unavailable[f"{database}: other sessions"] = "roles and databases are created on embedded servers only"

@@ -21,7 +21,7 @@ from framehaul.bench import measure, statistics, store
 from framehaul.bench.measure import ExistingRows, PassOptions
 from framehaul.bench.recording import Recording, recorded
 from framehaul.bench.rounds import Rounds
-from framehaul.bench.trials import Stage, leaders
+from framehaul.bench.trials import DIRECTIONS, Stage, leaders
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import ANALYTICS_METRICS, Table
@@ -33,13 +33,10 @@ from framehaul.studies.own_data import files
 from framehaul.studies.registry import OWN_DATA
 from framehaul.studies.upsert.measure import as_read
 from framehaul.techniques import Technique, techniques, upserts
-from framehaul.techniques.registry import DATABASES, Database, Direction, named
+from framehaul.techniques.registry import DATABASES, named
 from framehaul.techniques.replacing import replacing
 from framehaul.techniques.upsert.rows import check_keys, target
 
-DIRECTIONS: tuple[tuple[Database, Direction], ...] = (
-    ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
-)  # fmt: skip
 PATH = ["database", "direction", "contract", "frame"]
 """The columns within which techniques compete."""
 RECOMMENDED = 4
@@ -195,8 +192,8 @@ def terms(frame: Frame, **_: object) -> dict[str, Any]:
 def run(this_run: Recording, frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> None:
     """Measure every technique with the frame and return one row per pass.
 
-    In a `race` (1), slow techniques move a sample of the frame, and a first answer is printed. Raises FrameError when a
-    server does not hold the frame, and the errors of `recorded`.
+    In a `race` (1), slow techniques move a sample. Raises FrameError when a server does not hold the frame, and the
+    errors of `recorded`.
     """
     (content, kept), table = parted(frame.derived.content, frame.mode), frame.table
     rows, schedule = content.num_rows, Rounds(rounds, warmup, seed)
@@ -220,8 +217,7 @@ def _plan(
 ) -> Iterator[tuple[list[Technique], int, Rounds]]:
     """Yield the techniques to measure next, their number of rows, and their rounds.
 
-    In a race, all techniques move a sample, the better half moves more rows, and the leaders move the whole frame. A
-    first answer is printed after the first round of the leaders.
+    In a race, all techniques move a sample, the better half moves more rows, and the leaders move the whole frame.
     """
     if not race:
         for some in chosen:
@@ -240,10 +236,7 @@ def _plan(
             staying.append(leaders(some, exact, stage))
         left = staying
     for some in left:
-        yield some, rows, once
-    this_run.say(f"First answer:\n\n{first_answer(this_run.so_far())}\n")
-    for some in left:
-        yield some, rows, replace(schedule, warmup=0)
+        yield some, rows, schedule
 
 
 def recommended(passes: pl.DataFrame) -> pl.DataFrame:
@@ -260,16 +253,6 @@ def recommended(passes: pl.DataFrame) -> pl.DataFrame:
     contracts = [as_measured(row).contract for row in best.iter_rows(named=True)]
     terms = [(one.others_see, one.after_failure) if one else (None, None) for one in contracts]
     return best.hstack(pl.DataFrame(terms, dict.fromkeys(("others_see", "after_failure"), pl.String), orient="row"))
-
-
-def first_answer(passes: pl.DataFrame) -> str:
-    """Return the fastest exact technique of each path, a line each."""
-    fastest = recommended(passes).group_by(PATH, maintain_order=True).first()
-    return "\n".join(
-        f"- {DATABASES[row['database']]} {', '.join(filter(None, (row['direction'], row['contract'], row['frame'])))}: "
-        f"{row['technique']}, {row['rows_per_s']:,.0f} rows/s"
-        for row in fastest.iter_rows(named=True)
-    )
 
 
 def callable_by_name(row: Mapping[str, Any]) -> bool:

@@ -91,10 +91,10 @@ class _Target:
         # Twice, because a worker may connect before the table of the run is dropped, and lock it. Afterwards no worker
         # can create a staging table.
         self.tables.run(self.kill.format(self.new.name))
-        self.tables.drop(self.new)
+        self.tables.drop(self.new.name)
         self.tables.run(self.kill.format(self.new.name))
         for (name,) in self.tables.rows(self.left.format(self.new.name)):
-            self.tables.drop_named(name)
+            self.tables.drop(name)
 
 
 class PostgresTarget(_Target):
@@ -128,7 +128,7 @@ class PostgresTarget(_Target):
                 tables.run(f"ALTER TABLE {new} ATTACH PARTITION {staging} FOR VALUES FROM ('{low}') TO ('{high}')")
                 tables.run(f"ALTER TABLE {staging} DROP CONSTRAINT framehaul_range")
             # This waits for current readers; later readers wait for the new table.
-            tables.drop(self.table)
+            tables.drop(self.table.name)
             tables.run(f"ALTER TABLE {new} RENAME TO {self.table.postgres_name}")
             tables.run("COMMIT")
 
@@ -158,7 +158,7 @@ class ClickHouseTarget(_Target):
         self.tables.run(f"CREATE TABLE {quote_clickhouse(name)} AS {self.new.clickhouse_name}")
         # The run may have ended, and dropped its staging tables before this table existed.
         if not int(self.tables.run(f"EXISTS TABLE {self.new.clickhouse_name}")):
-            self.tables.drop_named(name)
+            self.tables.drop(name)
             raise ServerError(f"the run of {name} has ended")
 
     def commit(self, staged: Mapping[str, Partition]) -> None:

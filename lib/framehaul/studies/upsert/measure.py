@@ -29,10 +29,9 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables, t
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.registry import Database, named
+from framehaul.techniques.registry import DATABASES, Database, named
 from framehaul.techniques.upsert.rows import target
 
-BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 TABLE = Table(
     "framehaul_upsert",
     (
@@ -174,7 +173,7 @@ class Bench:
             finally:
                 with contextlib.suppress(ServerError):  # the server is down: the next run drops our tables
                     for table in (TABLE, self._source, self._reference):
-                        self.tables.drop(table)
+                        self.tables.drop(table.name)
                     count_staging_tables(self.tables)
 
     def fresh(self, technique: Technique) -> Table:
@@ -208,7 +207,7 @@ def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
 
 def processes() -> ForkServerContext:
     """Return the context of child processes, with the upserts imported."""
-    return context(__name__, *(f"framehaul.techniques.upsert.{database}_write" for database in BOTH))
+    return context(__name__, *(f"framehaul.techniques.upsert.{database}_write" for database in DATABASES))
 
 
 def timed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import measure
-from framehaul.studies.upsert.measure import BOTH, Bench, Case, cases
+from framehaul.studies.upsert.measure import Bench, Case, cases
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.contract import ALL_OR_NOTHING
-from framehaul.techniques.registry import frame_and_driver
+from framehaul.techniques.registry import DATABASES, frame_and_driver
 
 MOST_ROWS = 2_000
 """The maximum of rows of a table that is read as a whole after each trial."""
@@ -88,7 +88,7 @@ def run(
     warmup: int, seed: int,
 ) -> None:  # fmt: skip
     """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures."""
-    both, chosen = this_run.servers(), {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
+    both, chosen = this_run.servers(), {database: chosen_techniques(tried, upserts(database)) for database in DATABASES}
     tables = ", ".join(f"{one:,}" for one in sorted(targets))
     this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
     every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
@@ -105,7 +105,7 @@ def run(
         for database, tried_here in chosen.items()
     }
     steps = sum(one.passes * len(one.upserts) for of in trials.values() for one in of)
-    this_run.expect(steps + warmup * sum(len(upserts(database)) for database in BOTH))
+    this_run.expect(steps + warmup * sum(len(upserts(database)) for database in DATABASES))
     for database, of in trials.items():
         cold = warmup  # a resumed run warms up in its first unfinished case
         for one in of:
@@ -146,7 +146,7 @@ def behaviour(passes: pl.DataFrame) -> pl.DataFrame:
     One failed pass makes a verdict false; without passes it is null. `errors` are the errors of two writers in any
     round, which they retried; `lost_rows`, `doubled_rows` and `mixed_rows` are those of the worst round.
     """
-    known = {one.name: one for database in BOTH for one in upserts(database)}
+    known = {one.name: one for database in DATABASES for one in upserts(database)}
     promised = [name for name, one in known.items() if one.contract in ALL_OR_NOTHING]
     part, failed = pl.col("part"), pl.col("status") == "failed"
 

@@ -92,7 +92,7 @@ def clickhouse_local_copy(servers: Servers, directory: Path, parallel: int) -> N
         with ThreadPoolExecutor(parallel) as pool:
             list(pool.map(dump_part, range(0, rows, size)))
     finally:
-        tables.drop_named(copy)
+        tables.drop(copy)
 
 
 @_reachable()
