@@ -189,11 +189,11 @@ def built_drivers(settings: Settings) -> None:
 
 GIVEN: dict[str, dict[str, str | None]] = {
     "few": {"notebooks": "01 04 08"},
-    "all": {"rounds": "2", "tried": "tenth", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
+    "all": {"tried": "tenth", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
 }
 """What `make all PRESET=smoke` is given for the tests, beside OUT: `make test` runs a write, a read and the matrix."""
 WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.slow)], indirect=True)
-"""For a test that needs rounds, or another notebook than the few."""
+"""For a test that needs another notebook than the few."""
 
 
 @pytest.fixture(scope="session")
@@ -221,11 +221,6 @@ def out(
 def values_of(out: Path, study: Study) -> dict[str, Any]:
     """The parameters that a study had in the run that left `out`."""
     return registry.values(study, "smoke", GIVEN[out.name])
-
-
-def numbers_of(out: Path) -> range:
-    """The numbers of the passes of the run that left `out`."""
-    return range(1, values_of(out, registry.studies()[1])["rounds"] + 1)
 
 
 def mostly_slow(values: Iterable[Any], fast: Callable[[Any], object], name: Callable[[Any], str]) -> list[Any]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from pkgutil import resolve_name
 
 import nbformat
 import psutil
@@ -25,7 +24,7 @@ from framehaul.studies import scaling
 from framehaul.studies.registry import chosen, parameters, studies
 from framehaul.techniques import techniques
 from framehaul.techniques.streaming import MOVES
-from tests.conftest import WHOLE, RunsCommand, numbers_of, run_command
+from tests.conftest import WHOLE, RunsCommand, run_command
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -40,8 +39,7 @@ def test_results_have_a_row_for_every_technique_and_pass_and_the_environment_of_
     for name in few if out.name == "few" else [*few, "postgres_read", "clickhouse_write"]:
         rows, (database, direction) = results_of(out, name), name.split("_")
         names = [found.name for found in techniques(database, direction)]  # type: ignore[arg-type]
-        expected = [(name, str(number)) for name in names for number in numbers_of(out)]
-        assert sorted((row["technique"], row["pass"]) for row in rows) == sorted(expected)
+        assert sorted((row["technique"], row["pass"]) for row in rows) == sorted((name, "1") for name in names)
         assert {row["status"] for row in rows} <= {"ok", "skipped"}
         for row in rows:
             assert (row["status"] == "ok") == (row["reason"] == "") == bool(row["seconds"]), row
@@ -59,7 +57,7 @@ def test_results_have_a_row_for_every_technique_and_pass_and_the_environment_of_
 @WHOLE
 def test_scaling_has_every_size_technique_and_move(out: Path) -> None:
     compared = {(name, size) for names in scaling.COMPARED.values() for name in names for size in ("30", "90", "300")}
-    expected = [*compared, *((move.name, "300") for move in MOVES)] * len(numbers_of(out))
+    expected = [*compared, *((move.name, "300") for move in MOVES)]
     rows = [(row["technique"], row["rows"]) for row in results_of(out, "scaling") if row["status"] == "ok"]
     assert sorted(rows) == sorted(expected)
 
@@ -227,10 +225,3 @@ def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
         path.touch()
     assert within("clean", f"--out={tmp_path}", state_dir=tmp_path / "state").returncode == 0
     assert [str(path.relative_to(tmp_path)) for path in paths if path.exists()] == kept.split()
-
-
-def test_a_study_that_tries_all_techniques_is_given_hours() -> None:
-    """On a machine that did much else each took half an hour, which is what every study is given."""
-    for study in chosen("08 09"):
-        patience = resolve_name(study.patience)
-        assert patience({"tried": "all"}) > 3600 > 5 * patience({"tried": "directions"})

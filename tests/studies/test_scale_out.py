@@ -278,6 +278,13 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
+def test_workers_with_other_packages_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    study.check_workers(cluster.client)
+    monkeypatch.setattr("distributed.versions._version_cached", lambda name: "0.0.1" if name == "polars" else "1")
+    with pytest.raises(SettingsError, match=r"polars +\| +0\.0\.1"):
+        study.check_workers(cluster.client)
+
+
 @pytest.mark.usefixtures("servers", "own_out")
 def test_without_dask_every_combination_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)

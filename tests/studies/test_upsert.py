@@ -14,7 +14,6 @@ from framehaul.bench.trials import chosen_techniques
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.studies import registry
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import behaviour, measure, study
 from framehaul.studies.upsert.measure import KEY, Bench, Case, base, cases, count_staging_tables, incoming, updated
@@ -223,12 +222,10 @@ def test_errors_of_all_rounds_and_rows_of_the_worst_are_those_of_two_writers() -
     assert found.select("errors", "lost_rows").row(0) == (["psycopg.DeadlockDetected", "psycopg.UniqueViolation"], 3)
 
 
-def test_a_table_that_takes_long_to_make_is_measured_once_and_has_more_time() -> None:
+def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
     passes = placed(REFERENCE)
     numbers = passes.group_by("target_rows").agg(pl.col("pass").max()).rows()
     assert {rows > study.MOST_REPEATED_ROWS for rows, number in numbers if number == 1} == {True}
     # Of one row, the share is 100%, whatever was asked for.
     shares = {"1,000,000 rows there before, 90% of the keys", "10,000,000 rows there before, 100% of the keys"}
     assert shares <= {*passes["table"]}
-    quick, reference = (registry.values(UPSERT_STUDY, preset, {}) for preset in ("quick", "reference"))
-    assert 0 < 20 * study.patience(quick) < study.patience(reference)

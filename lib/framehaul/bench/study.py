@@ -95,8 +95,6 @@ class Study:
     """`module:name` of the dataclass of its result rows; empty when its results have no status."""
     subject: str = "technique"
     """The column of its results that identifies the measured technique or task."""
-    patience: str = ""
-    """`module:name` of a function that returns the additional timeout of a cell in seconds, None for no timeout."""
     measured: str = ""
     """`module:name` of a function that returns its passes of techniques from a results directory, with columns of
     `bench.statistics.PLACE`; empty for none, or when all are in the usual place."""

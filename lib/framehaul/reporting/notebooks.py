@@ -34,8 +34,8 @@ from framehaul.reporting import pages, tables
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
 
-LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
-"""The timeout of a cell, plus the time of its rows at this speed."""
+CELL_SECONDS = 24 * 3600
+"""The timeout of a cell: it hangs. A run that is repeated continues it."""
 
 type Pair = tuple[Study, dict[str, Any]]
 type Collect = Callable[[Path], Mapping[str, Any]]
@@ -155,9 +155,6 @@ class _Pages(ThreadPoolExecutor):
 
 def _execute(reports: Path, study: Study, values: dict[str, Any]) -> str | None:
     """Execute a notebook, at first into `reports/failed`; return its error or None."""
-    further = resolve_name(study.patience)(values) if study.patience else 0
-    moved = values.get("rows", 0) * (values.get("rounds", 1) + values.get("warmup", 0))
-    patience_s = None if further is None else int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
     short = "/var/tmp"  # noqa: S108  a private directory in it: paths of sockets have at most 107 bytes (unix(7))
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=short, ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. A killed kernel leaves
@@ -166,7 +163,7 @@ def _execute(reports: Path, study: Study, values: dict[str, Any]) -> str | None:
         try:
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", reports / "failed" / f"{study.notebook}.ipynb", values,
-                kernel_name="python3", progress_bar=False, stdout_file=sys.stdout, execution_timeout=patience_s,
+                kernel_name="python3", progress_bar=False, stdout_file=sys.stdout, execution_timeout=CELL_SECONDS,
                 config=kernel, store_widget_state=False,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent

@@ -229,13 +229,6 @@ def difference(received: list[list[Any]], expected: list[list[Any]], *, arrays_a
     return None
 
 
-def patience(values: Mapping[str, Any]) -> int:
-    """Return the additional timeout of the notebook's cells in seconds: every driver starts for every query."""
-    tests = len(POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("rounds", 1))
-    seconds = float(values.get("duration", 0)) + float(values.get("warmup_duration", 0))
-    return 3 * round(tests * (seconds + 1))
-
-
 def with_means(passes: pl.DataFrame) -> pl.DataFrame:
     """Return the passes with a column `query`, client CPU time, and the geometric mean as an additional query.
 

@@ -138,9 +138,8 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
     written, read = TABLE.renamed("framehaul_held"), TABLE.renamed("framehaul_held_still")
     writer, reader = named(database, "write", FAST[database][0]), named(database, "read", FAST[database][1])
     still, tables = frame_of(0, STILL_ROWS), tables_of(server)
-    for table in (written, read):
-        tables.create(table)
-    tables.load(read, from_polars(still, TABLE))
+    tables.create(written)
+    tables.make(read, from_polars(still, TABLE))
 
     async def write(at: int) -> list[pl.DataFrame]:
         """Write frames that share no ids, and return them."""

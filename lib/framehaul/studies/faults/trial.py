@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -46,8 +46,6 @@ SLOW = {"postgres": "id <> {rows} / 2 OR pg_sleep(600) IS NULL", "clickhouse": "
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A condition that is true for the rows of `frame_of`."""
 TRIALS_AT_ONCE = 8
-CELL_SECONDS = 4
-"""The maximum time of a cell on a busy machine."""
 BATCH_ROWS = 1_000
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
 """Rows of a trial: several ClickHouse blocks and several batches of any client. Half as many hide partial writes."""
@@ -122,7 +120,7 @@ def run(this_run: Recording, *, hold: int, tried: str = "all") -> None:
     """
     chosen = chosen_techniques(tried)
     broken = this_run.entered(breakable(this_run.settings.postgres_extensions))
-    this_run.expect(_expected(chosen))
+    this_run.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))
     run_cells(broken, chosen, trials_of(this_run), this_run.stop)
     this_run.metadata["recovery"] = broken.survives_a_crash()
     with ThreadPoolExecutor(len(DATABASES)) as pool:
@@ -140,15 +138,6 @@ def load_results() -> pl.DataFrame:
     metadata = store.read_metadata(load_settings().out / "results")["runs"][FAULTS_STUDY.notebook]
     lost = {database: before - after for database, (before, after) in metadata["recovery"].items()}
     return pl.DataFrame(metadata["held"]).with_columns(lost_in_crash=pl.col("database").replace_strict(lost))
-
-
-def _expected(chosen: Sequence[Technique]) -> int:
-    return sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen)
-
-
-def patience(values: Mapping[str, Any]) -> int:
-    """Return the additional timeout of the notebook's cells in seconds: servers restart, and the load takes time."""
-    return int(values.get("hold", 0)) + CELL_SECONDS * _expected(chosen_techniques(values.get("tried", "all")))
 
 
 class SourceError(RuntimeError):
@@ -206,8 +195,7 @@ def run_cells(
     for database in DATABASES:
         broken.run(database, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
         tables = tables_of(broken.servers.of(database))
-        tables.create(WHOLE)
-        tables.load(WHOLE, content(rows[database]))
+        tables.make(WHOLE, content(rows[database]))
         broken.run(database, f"CREATE {view}" + FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1))
     subjects = []
     for at, technique in enumerate(chosen):

@@ -9,7 +9,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -48,8 +48,6 @@ DEFAULT, HOSTILE = "default", "hostile"
 NO_ENCODING = "framehaul_sql_ascii"
 """The name of the database without encoding."""
 
-CELLS_PER_S = 4
-"""The minimum speed of the study on a busy machine; an idle machine tries fifty cells per second."""
 PATIENCE_SECONDS = 6.0
 """A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
@@ -86,11 +84,6 @@ def run(this_run: Recording, *, tried: str = "all") -> None:
     run_cells(both, chosen, cells)
     tried_here = [one for one in chosen if " ".join(one.key) not in cells.unavailable]
     this_run.metadata["what"] = f"{len(tried_here)} techniques, {len(CASES)} cases"
-
-
-def patience(values: Mapping[str, Any]) -> int:
-    """Return the additional timeout of the notebook's cells in seconds."""
-    return expected(chosen_techniques(values.get("tried", "all"))) // CELLS_PER_S
 
 
 def expected(chosen: list[Technique]) -> int:

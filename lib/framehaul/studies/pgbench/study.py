@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -221,8 +220,3 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
             this_run.write(row(task, 0, checked))
     what = f"workload {workload}, {len(offered)} services, {rounds} passes"
     this_run.metadata |= {"what": what, "servers": settings.servers}
-
-
-def patience(values: Mapping[str, Any]) -> int | None:
-    """Return the additional timeout of the notebook's cells in seconds; None for the workloads that take hours."""
-    return None if values.get("workload") in ("longer", "published") else 0

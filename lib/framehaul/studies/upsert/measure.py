@@ -166,8 +166,7 @@ class Bench:
         with self.tables.kept():
             try:
                 count_staging_tables(self.tables)  # drops tables of a killed run
-                self.tables.create(self._source)
-                self.tables.load(self._source, from_polars(self.there, TABLE))
+                self.tables.make(self._source, from_polars(self.there, TABLE))
                 self._right.keep_reference(self.tables, self._reference)
                 yield self
             finally:

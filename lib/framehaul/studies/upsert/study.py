@@ -1,6 +1,6 @@
 """Measure the speed of every upsert in shuffled rounds, then a concurrent reader and writer, and failures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,6 @@ MOST_ROWS = 2_000
 """The maximum of rows of a table that is read as a whole after each trial."""
 MOST_REPEATED_ROWS = 5_000_000
 """The maximum of rows of a table with several rounds; creating a larger one takes half a minute for each pass."""
-LEAST_ROWS_PER_S = 1_500
-"""A lower bound of the rows/s at which a table is created, updated and compared once for every upsert."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,6 @@ def run(
         for one in of:
             if one.run(this_run, both.of(database), cold, seed):
                 cold = 0
-
-
-def patience(values: Mapping[str, Any]) -> int:
-    """Return the additional timeout of a cell in seconds."""
-    return int((values["rounds"] + values["warmup"]) * sum(values["targets"]) // LEAST_ROWS_PER_S)
 
 
 def placed(directory: Path) -> pl.DataFrame:
