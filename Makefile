@@ -45,7 +45,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the pages of docs (14 min)
 	@$(FRAMEHAUL) run $(VARIABLES)
 
-mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first MODE=append|replace|upsert (first answer on the way)
+mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first MODE=append|replace|upsert (minutes, by its size)
 	@$(FRAMEHAUL) mine $(VARIABLES)
 
 variables: $(ENVIRONMENT) ## list what can be given to them, as in: make all ROWS=1000 NOTEBOOKS='01 02' (1 s)

@@ -133,27 +133,29 @@ def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | Non
         raise TableError(f"column {values.name} is of no one type: {error}; give it a dtype of Arrow") from error
 
 
-POSTGRES_TABLE = """
-SELECT relkind, c.oid::regclass::text, ARRAY(
-    SELECT attname::text FROM pg_index, unnest(indkey) WITH ORDINALITY AS k (number, place)
-    JOIN pg_attribute ON attnum = number AND attrelid = c.oid
-    WHERE indrelid = c.oid AND indisprimary AND place <= indnkeyatts ORDER BY place)
-FROM pg_class c WHERE c.oid = to_regclass(%s)
+POSTGRES_COLUMNS = """
+SELECT relkind, attrelid::regclass::text, array_position((indkey::int2[])[0:indnkeyatts - 1], attnum), attname::text,
+    attnotnull, attgenerated != '' OR attidentity = 'a', atthasdef OR attidentity != '',
+    format_type(atttypid, atttypmod), atttypid >= 10000
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+"""Columns, and whether the type of each is not built in, for which `USER_TYPES` is asked: it takes as long again.
+
+https://www.postgresql.org/docs/18/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 """
 # A domain is what it is of: its values look the same in binary formats, and the server checks them.
-POSTGRES_COLUMNS = """
+USER_TYPES = """
 WITH RECURSIVE resolved (attnum, typid, typmod) AS (
     SELECT attnum, atttypid, atttypmod FROM pg_attribute
-    WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
     UNION ALL
     SELECT attnum, typbasetype, CASE WHEN typtypmod >= 0 THEN typtypmod ELSE typmod END
     FROM resolved JOIN pg_type ON pg_type.oid = typid WHERE typtype = 'd'
 )
-SELECT attname::text, format_type(typid, typmod), attnotnull, attgenerated != '' OR attidentity = 'a',
-    atthasdef OR attidentity != '',
+SELECT format_type(typid, typmod),
     ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = typid ORDER BY enumsortorder)
-FROM resolved JOIN pg_type ON pg_type.oid = typid AND typtype != 'd'
-JOIN pg_attribute USING (attnum) WHERE attrelid = to_regclass(%(table)s) ORDER BY attnum
+FROM resolved JOIN pg_type ON pg_type.oid = typid AND typtype != 'd' ORDER BY attnum
 """
 POSTGRES_TYPES = """
 SELECT format_type(given.oid, modifier),
@@ -180,20 +182,25 @@ def plain_cursor(connection: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[An
 def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     """Return the table of this name, which means what it means in SQL; raises TableError when it cannot be written."""
     cursor = plain_cursor(connection)
-    found = cursor.execute(POSTGRES_TABLE, (table,)).fetchone()
-    if found is None:
+    rows = cursor.execute(POSTGRES_COLUMNS, (table,)).fetchall()
+    if not rows:
         raise TableError(f"there is no table {table} for this user and search_path; name its schema, or create it")
-    kind, reference, key = found
+    kind, reference = rows[0][:2]
     if kind not in WRITABLE:
         raise TableError(f"{table} is no table that rows can be copied into (relkind {kind!r}): name the table itself")
-    rows = cursor.execute(POSTGRES_COLUMNS, {"table": table}).fetchall()
-    columns = {
-        name: Declared(name, type_name, not not_null, tuple(labels))
-        for name, type_name, not_null, computed, _, labels in rows if not computed
-    }  # fmt: skip
-    required = {name for name, _, not_null, computed, default, _ in rows if not_null and not default and not computed}
-    computed = {name for name, _, _, computed, *_ in rows if computed}
-    return Target(reference, columns, frozenset(required), frozenset(computed), tuple(key))
+    types: list[Any] = [(one, ()) for *_, one, _ in rows]
+    if any(is_of_user for *_, is_of_user in rows):
+        types = cursor.execute(USER_TYPES, (table,)).fetchall()
+    columns, required, computed = dict[str, Declared](), set[str](), set[str]()
+    for row, (type_name, labels) in zip(rows, types, strict=True):
+        name, not_null, is_computed, has_default = row[3:7]
+        if is_computed:
+            computed.add(name)
+        else:
+            columns[name] = Declared(name, type_name, not not_null, tuple(labels))
+            required |= {name} if not_null and not has_default else set()
+    key = tuple(name for _, name in sorted(row[2:4] for row in rows if row[2] is not None))
+    return Target(reference, columns, frozenset(required), frozenset(computed), key)
 
 
 def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool:
