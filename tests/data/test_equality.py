@@ -163,6 +163,8 @@ def test_a_difference_is_told_in_one_short_line() -> None:
     assert change(T.TIMESTAMP, [MOMENT], pl.Series([None])) == "2026-01-02T03:04:05.678901 became NULL"
     found = first_difference(content(pa.array([1, 2]), T.INT64), content(pa.array([1, 3]), T.INT64))
     assert str(found) == "column value, row 1: 2 became 3"
+    moments = np.datetime64("5000", "us"), np.datetime64("2000", "ns")  # numpy does not compare them
+    assert first_difference(*(Content(rows(0.0).frame, {"value": {0: moment}}) for moment in moments))
     # A value that is shown as what was sent is of another type.
     assert Difference("", 0, 1, type("Whole", (int,), {})(1)).change == "1 (int) became 1 (Whole)"
 

@@ -123,13 +123,20 @@ def first_difference(sent: Content, received: Content) -> Difference | None:
         rows = {
             row
             for row in (*sent.misfits.get(name, ()), *received.misfits.get(name, ()))
-            if type(left := sent.value(name, row)) is not type(right := received.value(name, row)) or left != right
+            if _differ(sent.value(name, row), received.value(name, row))
         }
         if differs.any() and (first := differs.arg_max()) is not None:
             rows.add(first)
         if rows:
             return Difference(name, row := min(rows), sent.value(name, row), received.value(name, row))
     return None
+
+
+def _differ(left: Any, right: Any) -> bool:
+    try:
+        return type(left) is not type(right) or bool(left != right)
+    except OverflowError:  # of numpy's moments, of which one is not in the range of the other's unit
+        return True
 
 
 def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]) -> str | None:

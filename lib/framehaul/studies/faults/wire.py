@@ -1,6 +1,7 @@
 """Define a relay that breaks a connection after a number of bytes, or while it is idle."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -47,7 +48,8 @@ class BreakingRelay(Relay):
         async def reset() -> None:
             self.struck = True
             for connection in {*self._open}:
-                connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+                with contextlib.suppress(OSError):  # it has just been closed
+                    connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
                 connection.transport.abort()
             await asyncio.sleep(POLL_SECONDS)  # until both sides notice
 
