@@ -52,9 +52,9 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pa.Array:
     import pandas as pd
 
     convert: Callable[..., pa.Array] = partial(scalar_array, nan_is_null=True)
-    objects: Any = values.to_numpy(object)
-    if isinstance(values.dtype, pd.ArrowDtype):  # pandas would make numpy arrays, which have no NULL
-        objects = pa.array(values).to_pylist()
+    # Of Arrow's lists pandas would make numpy arrays, which have no NULL; it makes none of Arrow's UUIDs.
+    is_arrow = isinstance(values.dtype, pd.ArrowDtype)
+    objects: Any = pa.array(values).to_pylist() if is_arrow else values.to_numpy(object)
     if pa.types.is_nested(kind):
         convert = nested_array
         objects = [None if is_missing(value) else value for value in objects]
