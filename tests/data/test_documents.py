@@ -24,6 +24,12 @@ def taken(kind: T, values: Any, exactly: Types | None = None) -> list[Any]:
     return [*from_pandas(pd.DataFrame({"v": series}), table)["v"].to_pylist()]
 
 
+def test_lists_of_uuids_of_arrow_are_text() -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(15) + b"\1", None], pa.binary(16)))
+    lists = pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.ListArray.from_arrays([0, 2, 2], uuids)])))
+    assert taken(T.LIST, lists, list_types(T.UUID.value)) == [["00000000-0000-0000-0000-000000000001", None], []]
+
+
 @pytest.mark.parametrize(
     ("kind", "exactly", "value"),
     [

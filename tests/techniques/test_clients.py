@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import duckdb
 import psutil
 import psycopg
 import pytest
@@ -13,13 +14,13 @@ from psycopg import sql
 from framehaul.bench.measure import IN_FRAMES, called, opened
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.clients import CLIENTS, entered
+from framehaul.techniques.clients import CLIENTS, attached_name, entered
 from tests.conftest import mostly_slow, one_for_each_driver, table_on
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
@@ -122,3 +123,9 @@ def test_a_database_may_have_any_name(servers: Servers) -> None:
                 asyncio.run(open_and_close(client))
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def test_duckdb_does_not_read_one_column_in_place_of_another() -> None:
+    table = Table("t", tuple(Column(name, ColumnType.INT32) for name in ("MixedCase", "mixedcase")), ())
+    with duckdb.connect() as connection, pytest.raises(ValueError, match="differ in case alone"):
+        attached_name(connection, table)
