@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import warnings
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -229,10 +230,12 @@ def opened(technique: Technique, server: Server) -> AbstractAsyncContextManager[
 
 @contextmanager
 def quiet_drivers() -> Iterator[None]:
-    """Disable logging while the block lasts: drivers log the errors that a study provokes."""
-    before = logging.root.manager.disable
+    """Disable logging and warnings while the block lasts: drivers log the errors that a study provokes."""
+    before, show = logging.root.manager.disable, warnings.showwarning
     logging.disable(logging.CRITICAL)
+    warnings.showwarning = lambda *_, **__: None  # not a filter, which libraries in other threads change
     try:
         yield
     finally:
         logging.disable(before)
+        warnings.showwarning = show
