@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,3 +160,10 @@ def test_a_pass_finds_the_memory_that_earlier_ones_freed_unless_it_is_to_be_cold
     for one in (*warm, *cold):
         assert one.peak_rss_bytes is not None
         assert one.peak_rss_bytes > BYTES
+
+
+def test_what_libraries_warn_of_while_drivers_are_quiet_is_written_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with measure.quiet_drivers(), warnings.catch_warnings():
+        warnings.simplefilter("always")  # as a library in another thread may do
+        warnings.warn("where it is installed", stacklevel=1)
+    assert capsys.readouterr().err == ""
