@@ -1,4 +1,4 @@
-"""What each group of dependencies is for, and that conda gets the locked ones."""
+"""Each group of dependencies does what it is for, and conda installs the locked versions."""
 
 import os
 import shutil

@@ -140,7 +140,7 @@ SELECT relkind, attrelid::regclass::text, array_position((indkey::int2[])[0:indn
 FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-"""Columns, and whether the type of each is not built in, for which `USER_TYPES` is asked: it takes as long again.
+"""A query for the columns of a table. The last field is true for a type that is not built in: `USER_TYPES` resolves it.
 
 https://www.postgresql.org/docs/18/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 """

@@ -55,8 +55,8 @@ def result(
 class Recording:
     """A run in progress: `write`, `finished` (`Writer.has`) and `so_far` (`Writer.read`) are those of its results.
 
-    `entered` enters a context that lasts until the run ends, and `metadata` is stored then. `stop` is set when
-    the user interrupts the run.
+    `entered` enters a context that lasts until the run ends, and `metadata` is stored then. `stop` is set when the user
+    interrupts the run.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pa.Array:
     import pandas as pd
 
     convert: Callable[..., pa.Array] = partial(scalar_array, nan_is_null=True)
-    # Of Arrow's lists pandas would make numpy arrays, which have no NULL; it makes none of Arrow's UUIDs.
+    # pandas converts Arrow's lists to numpy arrays, which have no NULL, and fails on lists of Arrow's UUIDs.
     is_arrow = isinstance(values.dtype, pd.ArrowDtype)
     objects: Any = pa.array(values).to_pylist() if is_arrow else values.to_numpy(object)
     if pa.types.is_nested(kind):

@@ -35,7 +35,7 @@ from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
 
 CELL_SECONDS = 24 * 3600
-"""The timeout of a cell: it hangs. A run that is repeated continues it."""
+"""The timeout of a cell, which ends one that hangs; the same command continues the run."""
 
 type Pair = tuple[Study, dict[str, Any]]
 type Collect = Callable[[Path], Mapping[str, Any]]

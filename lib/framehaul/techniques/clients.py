@@ -65,8 +65,9 @@ def attached_name(connection: duckdb.DuckDBPyConnection, table: Table) -> str:
     DuckDB itself looks in `public`. Raises ValueError when the sessions are not in UTF-8, which DuckDB expects, and for
     names of columns that differ in case alone: DuckDB reads the first of them in place of the others.
     """
-    if len({name.lower() for name in table.column_names}) < len(table.columns):
-        raise ValueError(f"columns of {table.name} differ in case alone, which is one name to DuckDB: use ADBC or COPY")
+    lower = [name.lower() for name in table.column_names]
+    if alike := ", ".join(name for name in table.column_names if lower.count(name.lower()) > 1):
+        raise ValueError(f"columns {alike} differ in case alone, and DuckDB takes them for one: use ADBC or COPY")
     query = (
         f"SELECT current_setting('client_encoding'), (SELECT relnamespace::regnamespace::text FROM pg_class "
         f"WHERE oid = to_regclass({quote_postgres_text(table.postgres_name)}))"
