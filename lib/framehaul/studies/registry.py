@@ -122,7 +122,7 @@ SCRIPTS_STUDY = _study("24_scripts", SIZES, ROUNDS.at(2, reference=3), WARMUP.at
 
 TABLES_IN_USE = _study(
     "25_tables_in_use",
-    Parameter("appended", [10_000], "numbers of rows to append", 1, smoke=[300], reference=[10_000, 100_000]),
+    Parameter("appended", [10_000], "numbers of rows to append", 1, smoke=[300], reference=[10_000, 200_000]),
     Parameter("times", [0, 10], "rows of a table before an append, as multiples of its rows", reference=[0, 10, 50]),
     Parameter("layouts", "nine_columns", "tables to append to; empty: all", reference=""),
     Parameter("busy_rows", 20_000, "rows of an append while others use the table", 1, smoke=300, reference=100_000),

@@ -81,7 +81,7 @@ BUSY: dict[Database, tuple[str, ...]] = {
 }
 BUSY_LAYOUT: dict[Database, str] = {"postgres": "one_index", "clickhouse": "nine_columns"}
 """Appends, and a bulk load, into a table that others use; it has an index or partitions for their aggregate."""
-MOST_ROWS, BUSY_TIMES, BEFORE_SECONDS = 1_000_000, 10, 0.5
+MOST_ROWS, BUSY_TIMES, BEFORE_SECONDS = 10_000_000, 10, 0.5
 """The most existing rows; those of the table that others use, as a multiple; the time of others before an append."""
 APPEND, ALONE, TOGETHER = "append", "alone", "together"
 
