@@ -121,9 +121,9 @@ def test_what_is_not_ours_stays_and_who_may_not_create_databases_is_told_the_rem
 
 
 def test_only_the_fewest_rows_go_into_all_tables_and_keys_do_not_collide() -> None:
-    few, many, busy = study.groups("postgres", [10, 1_000_000], [0, 10], [*TABLES], 50)
+    few, many, busy = study.groups("postgres", [10, 2_000_000], [0, 10], [*TABLES], 50)
     assert {task.case.layout for task in few} == {*LAYOUTS["postgres"]}
-    assert {task.case for task in many} == {Case("nine_columns", 0, 1_000_000)}
+    assert {task.case for task in many} == {Case("nine_columns", 0, 2_000_000)}
     assert len({task.technique for task in few if task.case.layout == "random_uuid"}) == study.IN_ALL_TABLES
     assert "everyday" not in {task.technique.origin for task in many}
     assert {task.case for task in busy} == {Case("one_index", 500, 50)}
