@@ -104,6 +104,15 @@ def test_notebooks_run_in_order_and_on_demand_only_when_asked_for() -> None:
     assert [study.number for study in chosen("04 postgres_write")] == ["01", "04"]
 
 
+def test_the_estimate_is_that_of_the_preset_and_grows_with_rows_and_rounds() -> None:
+    for study in studies():
+        quick = {one.name: one.default for one in study.parameters}
+        rounds, rows = ({name: most} if name in quick else {} for name, most in (("rounds", 6), ("rows", 1_000_000)))
+        usual, longer, more = (study.expected_seconds(quick | one, "quick") for one in ({}, rounds, rows))
+        assert usual == study.seconds[1] <= more, study.notebook
+        assert usual <= longer <= 6 * usual, study.notebook
+
+
 def test_every_notebook_is_a_study_that_states_and_uses_its_parameters() -> None:
     assert [study.notebook for study in studies()] == [path.stem for path in SOURCES]
     for study, path in zip(studies(), SOURCES, strict=True):

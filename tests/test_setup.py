@@ -73,7 +73,6 @@ def test_interpreters_of_pyenv_and_beneath_an_activated_environment_are_found(cl
 
 
 def test_a_named_interpreter_that_does_not_run_is_an_error_that_names_it(clone: Path) -> None:
-    """The environment names it, or the file .env."""
     for given in ({"FRAMEHAUL_PYTHON": "/opt/missing/python"}, {}):
         assert "FRAMEHAUL_PYTHON=/opt/missing/python" in setup(clone, **given).stderr
         (clone / ".env").write_text("FRAMEHAUL_PYTHON=/opt/missing/python\n")

@@ -108,7 +108,6 @@ def test_who_is_slow_leaves_and_baselines_and_the_best_published_stay() -> None:
 
 
 def test_a_baseline_and_who_loads_in_bulk_decide_nothing_for_those_that_append() -> None:
-    """However fast, they are no answer for somebody who appends."""
     baseline, (first, second, *_) = of("polars", "baseline")[0], of("polars", "published")
     for other in (baseline, beyond("bulk_load")[0]):
         seconds: dict[str, list[float | None]] = {other.name: [0.1], first.name: [1.0], second.name: [1.1]}
@@ -136,7 +135,6 @@ def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
 
 
 def test_stages_end_with_all_rows_in_all_rounds() -> None:
-    """Without a race everybody moves all rows twice, and the leaders go on."""
     for rows, sizes in ((100_000, [12_500, 100_000]), (1, [1])):
         made = stages(rows, Rounds(3, 1, 7), race=True)
         assert [stage.rows for stage in made] == sizes

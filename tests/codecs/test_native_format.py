@@ -196,7 +196,6 @@ def test_blocks_may_be_cut_anywhere(scratch_bytes: int, at_once: int, monkeypatc
 @pytest.mark.parametrize("index_type", range(4))
 @pytest.mark.parametrize("nullable", [False, True])
 def test_dictionaries_of_every_index_type(index_type: int, nullable: bool) -> None:
-    """With keys of their own, of which the first stands for NULL where there may be one."""
     column = Column("t", ColumnType.TEXT, nullable=nullable, low_cardinality=True)
     null = [None] if nullable else []
     keys, values = [*null, "", "b", "longer than a view"], ["", "b", "longer than a view", "b", *null]

@@ -177,7 +177,6 @@ def test_damaged_copy_is_refused(stream: bytes, message: str, at_once: int, monk
 
 
 def test_a_decoder_holds_no_more_than_came() -> None:
-    """A number in a stream is no reason to make room."""
     bodies = [HEAD + raw for raw in NUMBERS]
     bodies += [number(1) + number(2**63 - 1) + HEAD[2:] + b"\x01x", number(1) + number(1) + number(2**62)]
     tracemalloc.start()
@@ -197,6 +196,5 @@ def test_damaged_streams_are_decoded_or_refused(count: int) -> None:
 
 @pytest.mark.slow
 def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
-    """As numba checks it where it is told to."""
     found = decoded_elsewhere(1000, "native", "copy", "wire", NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
     assert [*found.values()] == [{"decoded", "refused"}] * 3

@@ -134,7 +134,6 @@ def test_an_interrupt_ends_pgbench(opened: Bench) -> None:
 def test_a_service_that_ignores_the_search_path_is_refused(
     made: Bench, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a pooler that drops what it does not know."""
     whole = made._conninfo()
     monkeypatch.setattr(made, "_conninfo", lambda: re.sub(r"options='.*'", "", whole))
     with pytest.raises(WrongResultError, match="does not keep search_path"):
@@ -165,7 +164,6 @@ def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
 def test_a_study_of_one_service_of_each_kind(
     open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A built-in one with a limit, one that is given, and one that does not answer: each as it should."""
     dsn = servers.postgres.dsn()
     for name, value in {
         "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path),

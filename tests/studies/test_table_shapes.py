@@ -48,7 +48,6 @@ def test_rows_of_a_shape_are_valid_unique_and_the_same_for_the_same_seed(shape: 
 
 
 def test_calls_of_a_pass_are_all_verified(servers: Servers) -> None:
-    """One read of three is wrong, and a write leaves out one of three calls."""
     count, reads, writes = itertools.count(), named("postgres", "read", READ), named("postgres", "write", WRITE)
 
     def wrong_once(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:

@@ -118,17 +118,21 @@ class Study:
     def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
         """Return the expected seconds on two cores with these values.
 
-        They grow with rows, rounds and duration as they do from the preset `quick` to `reference`, or to a million rows
-        where slow techniques end early. The rest, such as verification, does not grow with them.
+        A round takes some seconds and some more for each row, by the presets `quick` and `reference`, or by a million
+        rows where slow techniques end early.
         """
-        work = {one: _work({each.name: each.of(one) for each in self.parameters}) for one in PRESETS}
-        usual, (_, quick, most) = self.seconds[PRESETS.index(preset)], self.seconds
-        more = work["reference"] - work["quick"]
+        of = {one: {each.name: each.of(one) for each in self.parameters} for one in PRESETS}
+        usual, (_, quick, most), many = self.seconds[PRESETS.index(preset)], self.seconds, of["reference"]
         if values.get("race") and self.raced_seconds:
-            of_quick = {each.name: each.of("quick") for each in self.parameters}
-            most, more = self.raced_seconds, _work(of_quick | {"rows": 1_000_000}) - work["quick"]
-        growth = (most - quick) / more if more else usual / work[preset] if work[preset] else 0.0
-        return max(min(usual, START_SECONDS), usual + growth * (_work(values) - work[preset]))
+            most, many = self.raced_seconds, of["quick"] | {"rows": 1_000_000}
+
+        def of_a_round(total: int, given: Mapping[str, Any]) -> float:
+            return max(0, total - START_SECONDS) / _rounds(given)
+
+        rows = _rows(many) - _rows(of["quick"])
+        of_a_row = (of_a_round(most, many) - of_a_round(quick, of["quick"])) / rows if rows else 0.0
+        each = of_a_round(usual, of[preset]) + of_a_row * (_rows(values) - _rows(of[preset]))
+        return min(START_SECONDS, usual) + _rounds(values) * max(0.0, each)
 
     @property
     def number(self) -> str:
@@ -151,8 +155,11 @@ class Study:
         return self.rows == "framehaul.bench.store:Result" and not self.on_demand
 
 
-def _work(values: Mapping[str, Any]) -> float:
-    """Return rows x rounds x duration, each 1 in a study without the parameter."""
-    rows = values.get("rows", 1)
-    rounds = values.get("rounds", 1) + values.get("warmup", 0)
-    return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
+def _rows(values: Mapping[str, Any]) -> float:
+    """Return rows x duration, each 1 in a study without the parameter."""
+    return float(values.get("rows", 1) * values.get("duration", 1))
+
+
+def _rounds(values: Mapping[str, Any]) -> int:
+    """Return the rounds with those of the warm-up; 1 in a study without rounds."""
+    return int(values.get("rounds", 1) + values.get("warmup", 0))

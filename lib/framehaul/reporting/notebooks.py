@@ -21,7 +21,6 @@ from typing import Any
 
 import nbformat
 import papermill
-from nbclient.exceptions import CellTimeoutError
 from papermill.exceptions import PapermillException
 from tqdm import tqdm
 from traitlets.config import Config
@@ -33,9 +32,6 @@ from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import pages, tables
 from framehaul.servers.embedded import LOCK_OF_A_RUN, locked
 from framehaul.settings import PREFIX, PROJECT, Settings
-
-CELL_SECONDS = 24 * 3600
-"""The timeout of a cell, which ends one that hangs; the same command continues the run."""
 
 type Pair = tuple[Study, dict[str, Any]]
 type Collect = Callable[[Path], Mapping[str, Any]]
@@ -163,10 +159,10 @@ def _execute(reports: Path, study: Study, values: dict[str, Any]) -> str | None:
         try:
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", reports / "failed" / f"{study.notebook}.ipynb", values,
-                kernel_name="python3", progress_bar=False, stdout_file=sys.stdout, execution_timeout=CELL_SECONDS,
-                config=kernel, store_widget_state=False,
+                kernel_name="python3", progress_bar=False, stdout_file=sys.stdout, config=kernel,
+                store_widget_state=False,
             )  # fmt: skip
-        except (PapermillException, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died or is silent
+        except (PapermillException, RuntimeError) as error:  # the last: a kernel died or is silent
             return " ".join(str(error).split())[-300:]
     return None
 
