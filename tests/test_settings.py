@@ -27,7 +27,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     ports = {"clickhouse_native_port": "1", "postgres_port": "2", "clickhouse_http_port": "65535"}
     directories = ("postgres_extensions", "exchange_dir", "shared_dir", "data", "state_dir", "out")
     given = ports | dict.fromkeys(directories, str(tmp_path)) | {
-        "servers": "external", "transport": "unix", "postgres_dsn": "host=h", "clickhouse_url": "http://h",
+        "servers": "external", "postgres_dsn": "host=h", "clickhouse_url": "http://h",
         "exchange_dir_on_server": "/there", "bigquery_project": "p", "bigquery_dataset": "d",
         "bigquery_endpoint": "http://h:1", "pgbench": sys.executable, "pgbench_services": "a=postgresql://h",
         "scheduler": "tls://h:1", "python": "/bin/python", "fresh": "1", "reuse": "1", "preset": "smoke",
@@ -46,7 +46,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         ("CLICKHOUSE_HTTP_PORT", "http", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT='http' is not a port"),
         ("EXCHANGE_DIR", "/missing", "FRAMEHAUL_EXCHANGE_DIR='/missing' is not a directory"),
         ("PGBENCH", "/missing", r"FRAMEHAUL_PGBENCH=.*is not a program"),
-        ("TRANSPORT", "pipe", "^TRANSPORT='pipe' is unknown; use one of tcp, unix"),  # as make was given it
+        ("PRESET", "pipe", "^PRESET='pipe' is unknown; use one of smoke, quick, reference"),  # as make was given it
         ("SCHEDULER", "podman", "^SCHEDULER='podman' is not"),
         ("BIGQUERY_ENDPOINT", "localhost:9050", "FRAMEHAUL_BIGQUERY_ENDPOINT='localhost:9050' is not a URL"),
         ("FRESH", "yes", "^FRESH='yes' is neither 1, for yes, nor 0"),

@@ -213,7 +213,6 @@ OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",
     "servers": "embedded, docker or external",
-    "transport": "of PostgreSQL: tcp, or unix for a socket on the same machine",
     "out": "directory for results, figures and reports",
     "fresh": "1: discard the passes of an interrupted run",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",

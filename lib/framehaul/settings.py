@@ -17,11 +17,10 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
-GIVEN_TO_MAKE = ("preset", "servers", "transport", "out", "data", "scheduler", "fresh")
+GIVEN_TO_MAKE = ("preset", "servers", "out", "data", "scheduler", "fresh")
 """Settings that make takes as variables without the prefix."""
 
 ServerMode = Literal["embedded", "docker", "external"]
-Transport = Literal["tcp", "unix"]
 Preset = Literal["smoke", "quick", "reference"]
 """The effort of all studies: a smoke test, results within minutes, or the run of a writeup."""
 PRESETS: tuple[Preset, ...] = get_args(Preset)
@@ -32,7 +31,6 @@ class Settings:
     """All settings outside a notebook; `docs/configuration.md` explains the variables `FRAMEHAUL_<FIELD>`."""
 
     servers: ServerMode = "embedded"
-    transport: Transport = "tcp"
     postgres_dsn: str | None = None
     """External PostgreSQL, as a libpq URL or key=value string; the host may be the directory of a Unix socket."""
     clickhouse_url: str | None = None
@@ -113,7 +111,7 @@ PORT: Reader = (
 )
 FLAG: Reader = ("0", "1").__contains__, "is neither 1, for yes, nor 0", lambda text: text == "1"
 SCHEDULER, URL = re.compile(r"(tcp|tls)://[^/\s]+:\d+"), re.compile("https?://")
-CHOICES: dict[str, Any] = {"servers": ServerMode, "transport": Transport, "preset": Preset}
+CHOICES: dict[str, Any] = {"servers": ServerMode, "preset": Preset}
 READERS: dict[str, Reader] = {
     **{
         name: (get_args(of).__contains__, f"is unknown; use one of {', '.join(get_args(of))}", str)

@@ -19,11 +19,12 @@ from framehaul.codecs.native_format import native_blocks, read_native
 from framehaul.codecs.native_format import varint as number
 from framehaul.codecs.native_format import with_length as text
 from framehaul.data import generator, schema
-from framehaul.data.schema import ANALYTICS_METRICS, NO_NATIVE, Column, ColumnType, Table, enum_types
+from framehaul.data.schema import ANALYTICS_METRICS, ARRAYS, NO_NATIVE, Column, ColumnType, Table, enum_types
 from tests.second_table import SECOND_TABLE
 
 NARROW = Table("narrow", (Column("t", ColumnType.TEXT, nullable=True),), ())
-COMBINATIONS = itertools.product([kind for kind in ColumnType if kind not in NO_NATIVE], (False, True))
+KINDS = [kind for kind in ColumnType if kind not in NO_NATIVE]
+COMBINATIONS = [*itertools.product(KINDS, [False]), *((kind, True) for kind in KINDS if kind not in ARRAYS)]
 EVERY_TYPE = Table(
     "every type",
     (

@@ -33,7 +33,7 @@ from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
 from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept
-from framehaul.servers.local import elsewhere
+from framehaul.servers.local import EmbeddedPostgres, choose_port, elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
@@ -133,30 +133,29 @@ def test_every_listener_is_on_loopback_and_there_is_no_socket_file(servers: Serv
         assert not [found.laddr for found in connections if found.family == socket.AF_UNIX and found.laddr]
 
 
-def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_wants_the_password(
-    own: Settings, monkeypatch: pytest.MonkeyPatch
+def test_every_driver_reads_over_a_unix_socket(
+    own: Settings, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with all_servers.running(replace(own, transport="unix")) as found:
-        server, directory = found.postgres, Path(found.postgres.host).stat()
-        assert server.over_socket
-        assert (directory.st_mode & 0o777, directory.st_uid) == (0o700, psutil.Process(server.process_id).uids().real)
-        with pytest.raises(psycopg.OperationalError, match="password"):
-            psycopg.connect(replace(server, password="wrong").dsn())
+    postgres = EmbeddedPostgres(own.state_dir, choose_port(), configuration={"unix_socket_directories": "."})
+    with contextlib.ExitStack() as stack:
+        stack.callback(postgres.stop)
+        server = replace(postgres.start(), host=str(postgres.data))
         tables, sent = PostgresTables(server), generator.arrow_table(ANALYTICS_METRICS, 50, 1)
         tables.create(ANALYTICS_METRICS)
         tables.load(ANALYTICS_METRICS, sent)
         for technique in filter(one_for_each_driver, techniques("postgres", "read")):
-            assert len(call(technique, found, ANALYTICS_METRICS)) == sent.num_rows, technique.name
+            found = call(technique, replace(servers, postgres=server), ANALYTICS_METRICS)
+            assert len(found) == sent.num_rows, technique.name
         with relayed(server, Relay) as (reached, relay):
             assert (reached, relay) == (server, None)
         assert tables.metadata()["transport"] == "Unix socket"
         # Of somebody else's server the address says it, or the environment of libpq.
         login = f"user={server.user} dbname={server.database}"
-        external = Settings(servers="external", clickhouse_url="http://u:p@h/")
+        external = Settings(servers="external", clickhouse_url="http://u:p@h/", postgres_dsn=login)
         for name, value in {"HOST": server.host, "PORT": str(server.port), "PASSWORD": server.password}.items():
             monkeypatch.setenv(f"PG{name}", value)
-        with all_servers.running(replace(external, postgres_dsn=login, transport="unix")) as elsewhere:
-            assert PostgresTables(elsewhere.postgres).run("SELECT inet_client_addr() IS NULL") == [(True,)]
+        with all_servers.running(external) as elsewhere_there:
+            assert PostgresTables(elsewhere_there.postgres).run("SELECT inet_client_addr() IS NULL") == [(True,)]
 
 
 def test_passwords_are_in_private_files_only(servers: Servers, settings: Settings) -> None:
@@ -281,7 +280,7 @@ def test_a_run_beside_another_one_with_the_same_servers_is_refused(
 
 
 def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
-    servers: Servers, settings: Settings, own: Settings, open_dir: Path, tmp_path: Path
+    servers: Servers, own: Settings, open_dir: Path, tmp_path: Path
 ) -> None:
     for field in ("postgres_port", "clickhouse_http_port"):
         with socket.create_server(("127.0.0.1", 0)) as occupant:
@@ -289,13 +288,9 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
             with pytest.raises(ServerError, match=rf"port {port} is occupied.*FRAMEHAUL_{field.upper()}"):
                 all_servers.start(replace(own, **{field: port}))
     (tmp_path / "file").write_text("")
-    long = Settings(state_dir=open_dir / ("x" * 100), transport="unix")
     for refused, said in (
         (replace(own, postgres_extensions=open_dir), "FRAMEHAUL_POSTGRES_EXTENSIONS"),
         (Settings(state_dir=tmp_path / "file" / "state"), "FRAMEHAUL_STATE_DIR=.*choose a writable one"),
-        (long, "too long for the path of a socket; set FRAMEHAUL_STATE_DIR"),
-        (replace(long, servers="external", postgres_dsn="host=h", clickhouse_url=URL), "not the directory of a socket"),
-        (replace(settings, transport="unix"), "TRANSPORT=unix: the running servers were started with another"),
     ):
         with pytest.raises(ServerError, match=said):
             all_servers.start(refused)

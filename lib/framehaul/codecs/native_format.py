@@ -355,6 +355,8 @@ class Values(NamedTuple):
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """Return the values of an Arrow column, by place."""
     array, kind, rows = one_piece(content, column.name), column.clickhouse_type, partitions[0]
+    if column.type in ARRAYS:
+        return _lists(column, array, rows)
     is_text = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if is_text and column.low_cardinality:
         keys = array.dictionary_encode()
@@ -370,6 +372,22 @@ def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Valu
         return values
     nulls = nulls_of(array).take(rows)
     return Values(kind, lambda places: [nulls.take(places), *values.encoded(places)])
+
+
+def _lists(column: Column, array: pa.Array, rows: Int64s) -> Values:
+    """Return lists, which are never NULL: where each ends, then all elements."""
+    lists = array.cast(pa.large_list(array.type.value_type))
+    starts, sizes = np.asarray(lists.offsets)[:-1].take(rows), np.diff(lists.offsets).take(rows)
+    elements = pa.table({column.name: lists.values})
+    inner = values_of(elements, one_partition(elements.num_rows), column.element)
+
+    def encoded(places: Int64s) -> list[Buffer]:
+        counts = sizes.take(places)
+        ends = np.cumsum(counts)
+        before = starts.take(places) - ends + counts  # for each list: its first element, less those sent before it
+        return [ends, *inner.encoded(np.arange(counts.sum()) + np.repeat(before, counts))]
+
+    return Values(f"Array({inner.kind})", encoded)
 
 
 def _fixed(kind: str, numbers: Numbers) -> Values:

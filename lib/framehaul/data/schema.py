@@ -276,7 +276,7 @@ LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, Column
 """Numbers that are text in a frame."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 """Kinds that frames neither write as CSV nor parse from PostgreSQL's CSV."""
-NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+NO_NATIVE = {*NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 """Kinds that the encoder of Native blocks does not support; they are sent as Arrow."""
 FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
 """The range of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""

@@ -153,14 +153,13 @@ def running(settings: Settings) -> Iterator[Servers]:
     reach_loopback_directly()
     found = nullcontext(external(settings)) if settings.servers == "external" else _mode(settings).running(settings)
     with found as servers:
-        yield _checked(settings, servers)
+        yield servers
 
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external servers are not touched."""
     reach_loopback_directly()
-    servers = external(settings) if settings.servers == "external" else _mode(settings).start(settings)
-    return _checked(settings, servers)
+    return external(settings) if settings.servers == "external" else _mode(settings).start(settings)
 
 
 def stop(settings: Settings) -> bool:
@@ -171,16 +170,3 @@ def stop(settings: Settings) -> bool:
 def _mode(settings: Settings) -> Any:
     """Return the module `embedded` or `docker`; only the servers that are used are imported."""
     return importlib.import_module(f"{__name__}.{settings.servers}")
-
-
-def _checked(settings: Settings, servers: Servers) -> Servers:
-    """Return the servers; raises ServerError if PostgreSQL does not use the transport of the settings."""
-    wanted = settings.transport == "unix"
-    if servers.postgres.over_socket == wanted or (settings.servers == "external" and not wanted):
-        return servers  # an external address decides the transport unless the settings ask for a socket
-    remedy = {
-        "embedded": "the running servers were started with another transport; end them with make stop",
-        "docker": "a container's socket is not on this machine; use SERVERS=embedded",
-        "external": "the host in FRAMEHAUL_POSTGRES_DSN is not the directory of a socket",
-    }
-    raise ServerError(f"TRANSPORT={settings.transport}: {remedy[settings.servers]}")

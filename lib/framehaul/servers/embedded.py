@@ -125,7 +125,7 @@ def _find_or_start(settings: Settings, *, detached: bool) -> tuple[Servers, subp
 
 def _start(settings: Settings, lock: IO[Any], *, detached: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which inherits the lock and publishes the addresses of the servers."""
-    names = ("state_dir", "transport", "postgres_port", "clickhouse_http_port", "postgres_extensions")
+    names = ("state_dir", "postgres_port", "clickhouse_http_port", "postgres_extensions")
     given = {f"{PREFIX}{name.upper()}": str(getattr(settings, name) or "") for name in names}
     command = [sys.executable, "-m", "framehaul.servers.embedded", *["--detached"] * detached]
     how: dict[str, Any] = {"stdin": subprocess.DEVNULL if detached else subprocess.PIPE, "pass_fds": [lock.fileno()]}
@@ -152,7 +152,7 @@ def _keep(settings: Settings, stop: Event, inputs: list[IO[str]]) -> None:
     home, addresses = settings.state_dir, settings.state_dir / ADDRESSES
     port = choose_port(settings.postgres_port, "FRAMEHAUL_POSTGRES_PORT")
     http_port = choose_port(settings.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")
-    postgres = EmbeddedPostgres(home, port, settings.postgres_extensions, socket=settings.transport == "unix")
+    postgres = EmbeddedPostgres(home, port, settings.postgres_extensions)
     clickhouse = EmbeddedClickHouse(home, http_port, choose_port())
     for restarts in range(MAX_RESTARTS + 1):
         try:

