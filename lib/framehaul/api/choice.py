@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from framehaul.data.schema import NO_NATIVE, Table
+from framehaul.data.schema import NO_NATIVE, ColumnType, Table
 from framehaul.errors import TableError
 from framehaul.techniques import contract, techniques
 from framehaul.techniques.contract import APPEND, Contract
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 type Mode = Literal["append", "replace", "upsert"]
 MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
+TEXTS = (ColumnType.TEXT, ColumnType.UUID, ColumnType.JSON, ColumnType.BYTES)
+"""Kinds that ClickHouse takes sooner as Native blocks than as Arrow; numbers it takes sooner as Arrow."""
 FEW_ROWS, FEW_ROWS_WITHOUT_LOOPS = 10_000, 2_000_000
 """Below it sorting by the key, or compiled loops that have or have not been started, gain less than they cost."""
 
@@ -128,8 +130,8 @@ def _for_clickhouse(frame: str, table: Table, engine: str, mode: Mode, is_few: b
             raise TableError(f"{what}: an upsert needs {needs}")
         why = "a ReplacingMergeTree keeps the last row of each key"
         return Choice("polars_http_client_replacing", why, contract.UPSERT_BLOCKS)
-    if not is_few and table.key and not table.columns_of(*NO_NATIVE):
+    if not is_few and table.key and table.columns_of(*TEXTS) and not table.columns_of(*NO_NATIVE):
         why = "Native blocks of one partition each, sorted as the table is: the server neither splits nor sorts"
         return Choice(f"{frame}_http_client_native_presorted", why, terms)
-    why = "few rows for compiled loops" if is_few else "no sorting key, or a type that Native blocks are not made of"
+    why = "few rows for compiled loops" if is_few else "no sorting key, no text, or a type that Native blocks lack"
     return Choice(f"{frame}_http_client_arrow_stream", f"an Arrow stream: {why}", terms)

@@ -309,12 +309,8 @@ def _check_names(names: list[str]) -> None:
         raise TableError(f"the query gives {', '.join(map(repr, twice))} more than once: name each column, with AS")
 
 
-CLICKHOUSE_TABLE = """
-SELECT sorting_key, partition_key, engine, create_table_query, engine_full,
-    (SELECT groupArray((name, type, default_kind)) FROM (
-        SELECT * FROM system.columns WHERE database = {0} AND table = {1} ORDER BY position))
-FROM system.tables WHERE database = {0} AND name = {1} FORMAT JSONCompactEachRow
-"""
+_TABLE = "SELECT sorting_key, partition_key, engine, engine_full FROM system.tables WHERE database = {} AND name = {}"
+_COLUMNS = "SELECT name, type, default_kind FROM system.columns WHERE database = {} AND table = {} ORDER BY position"
 FILLED = {"MATERIALIZED", "ALIAS"}
 """Kinds of defaults that the server computes."""
 
@@ -323,12 +319,13 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     """Return the table `name` or `database.name`; raises TableError when it cannot be written."""
     database, name = _clickhouse_name(table, connection.database)
     places = schema.quote_clickhouse_text(database), schema.quote_clickhouse_text(name)
-    found = _rows(connection, CLICKHOUSE_TABLE.format(*places))
+    found = _rows(connection, _TABLE.format(*places))
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
-    sorting, partition, engine, ddl, whole_engine, rows = found[0]
+    (sorting, partition, engine, whole_engine), *_ = found
     if "View" in engine:
         raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
+    rows = _rows(connection, _COLUMNS.format(*places))  # as a part of the first query it takes longer
     columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
     computed = frozenset(name for name, _, default in rows if default in FILLED)
     needed = {name for name, _, default in rows if not default}
@@ -339,7 +336,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     key = tuple(part for part in parts if part in columns)
     replacing = re.match(r"\w*ReplacingMergeTree\((.*?)\)(?: |$)", whole_engine)
     version = [part.strip("`") for part in arguments(replacing[1])] if replacing else []
-    remembers = re.search(r"non_replicated_deduplication_window = [1-9]", ddl)
+    remembers = re.search(r"non_replicated_deduplication_window = [1-9]", whole_engine)
     return Target(
         clickhouse_name(table, connection.database), columns, frozenset(key) & needed, computed,
         key if len(key) == len(parts) else (), partition, engine,
@@ -351,7 +348,7 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
 def clickhouse_result(connection: HttpConnection, query: str) -> Table:
     """Return the result of a query as a relation that can be read; raises as `postgres_result` does."""
     source = _subquery(query)
-    rows = _rows(connection, f"DESCRIBE TABLE {source} FORMAT JSONCompactEachRow")
+    rows = _rows(connection, f"DESCRIBE TABLE {source}")
     _check_names([name for name, *_ in rows])
     columns = [clickhouse_column(name, kind) for name, kind, *_ in rows]
     reference = _converted(columns, source, quote_clickhouse)
@@ -384,4 +381,5 @@ ONE_LINE = {"print_pretty_type_names": 0}
 
 
 def _rows(connection: HttpConnection, query: str) -> list[list[Any]]:
-    return [json.loads(line) for line in connection.post(query, settings=ONE_LINE).read().splitlines()]
+    answer = connection.post(f"{query} FORMAT JSONCompactEachRow", settings=ONE_LINE).read()
+    return [json.loads(line) for line in answer.splitlines()]
