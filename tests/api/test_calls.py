@@ -451,6 +451,7 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
     tables = {
         "`a.b`": "(id Int64, at DateTime) ENGINE = MergeTree PARTITION BY toYYYYMM(at) ORDER BY id",
         "latest": "(id Int64, at DateTime, v UInt64) ENGINE = ReplacingMergeTree(v) ORDER BY id",
+        "lists": "(id Int64, ids Array(Nullable(UUID))) ENGINE = MergeTree ORDER BY id",
         "buffer": "AS `a.b` ENGINE = Buffer(currentDatabase(), 'a.b', 1, 100, 100, 1000000, 1000000, 1000000, 1000000)",
     }
     frame = pl.DataFrame({"id": range(ROWS), "at": [dt.datetime(2026, month, 1) for month in range(1, 13)] * 1000})
@@ -460,6 +461,8 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
         framehaul.write(frame, clickhouse, "`a.b`")
         framehaul.write(frame, clickhouse, "`a.b`", mode="replace")
         assert_frame_equal(framehaul.read(clickhouse, "SELECT id FROM `a.b` ORDER BY id"), frame.select("id"))
+        framehaul.write(lists, clickhouse, "lists", technique="polars_http_client_native_presorted")
+        assert_frame_equal(framehaul.read(clickhouse, "SELECT * FROM lists ORDER BY id"), lists)
         with pytest.raises(TableError, match="is a Buffer, whose copy shares its rows"):
             framehaul.write(frame, clickhouse, "buffer", mode="replace")
         with pytest.raises(TableError, match="the frame lacks v, by which"):
