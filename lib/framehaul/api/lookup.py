@@ -19,7 +19,7 @@ from framehaul.data import schema
 from framehaul.data.frames import is_list, listed
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import FrameError, TableError
-from framehaul.techniques.clients import UTF8, HttpConnection
+from framehaul.techniques.clients import HttpConnection, in_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,8 +247,7 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
 
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
     """
-    with connection.transaction(), plain_cursor(connection) as cursor:
-        cursor.execute(UTF8)
+    with in_utf8(connection), plain_cursor(connection) as cursor:
         cursor.execute(described(query).encode())
         result = cursor.pgresult
         assert result is not None

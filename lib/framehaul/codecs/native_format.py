@@ -378,8 +378,7 @@ def _lists(column: Column, array: pa.Array, rows: Int64s) -> Values:
     """Return lists, which are never NULL: where each ends, then all elements."""
     lists = array.cast(pa.large_list(array.type.value_type))
     starts, sizes = np.asarray(lists.offsets)[:-1].take(rows), np.diff(lists.offsets).take(rows)
-    elements = pa.table({column.name: lists.values})
-    inner = values_of(elements, one_partition(elements.num_rows), column.element)
+    inner = values_of(pa.table({column.name: lists.values}), one_partition(len(lists.values)), column.element)
 
     def encoded(places: Int64s) -> list[Buffer]:
         counts = sizes.take(places)

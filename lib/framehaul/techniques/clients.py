@@ -55,6 +55,19 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
 # https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
 UTF8 = "SET LOCAL client_encoding = 'UTF8'"
 
+
+@contextmanager
+def in_utf8(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run one statement in UTF-8, in a transaction; an idle session in UTF-8 needs no further round trip for that."""
+    is_alone = connection.autocommit and connection.info.transaction_status.name == "IDLE"
+    if is_alone and connection.info.parameter_status("client_encoding") == "UTF8":
+        yield
+        return
+    with connection.transaction():
+        connection.execute(UTF8)
+        yield
+
+
 CERTIFICATES = ssl.get_default_verify_paths().cafile
 """The system's certificates, for drivers that by default trust certifi's alone."""
 

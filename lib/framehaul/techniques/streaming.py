@@ -25,7 +25,7 @@ from framehaul.data.schema import NO_NATIVE, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.beyond.postgres_write import picked
-from framehaul.techniques.clients import UTF8, HttpConnection
+from framehaul.techniques.clients import HttpConnection, in_utf8
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import receiving
 from framehaul.techniques.prepare import in_microseconds, prepare
@@ -109,8 +109,7 @@ def fetch_wire_batches(connection: Connection[Any], table: Table, batch_bytes: i
     """Yield batches of a binary COPY of about `batch_bytes`, decoded on demand."""
     decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name}"
-    with connection.transaction():
-        connection.execute(UTF8)
+    with in_utf8(connection):
         for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):
             yield from decoder.take()
     yield from decoder.finish().to_batches()

@@ -21,7 +21,7 @@ from framehaul.data.documents import without_documents
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.beyond.postgres_write import PsycopgPair, one_commit
-from framehaul.techniques.clients import UTF8, attached_name
+from framehaul.techniques.clients import UTF8, attached_name, in_utf8
 from framehaul.techniques.copy_wire import receiving
 from framehaul.techniques.registry import DataFrame, ToFrame, technique
 
@@ -83,8 +83,7 @@ def copy_from_wire(
     """Return the rows of a binary COPY, decoded while the server sends."""
     decoder = CopyDecoder(table, schema)
     query = f"SELECT {decoder.columns} FROM {table.postgres_name} WHERE {condition}"
-    with connection.transaction():
-        connection.execute(UTF8)
+    with in_utf8(connection):
         for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):
             pass  # the decoder holds the batches
     return decoder.finish()

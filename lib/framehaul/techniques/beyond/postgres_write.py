@@ -20,7 +20,6 @@ import pgpq
 import polars as pl
 import pyarrow as pa
 from psycopg import Connection
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
@@ -28,7 +27,7 @@ from framehaul.codecs.copy_binary import PARSED, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, quote_postgres, refuse
-from framehaul.techniques.clients import UTF8, attached_name
+from framehaul.techniques.clients import UTF8, attached_name, in_utf8
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.prepare import prepare, prepare_rows
 from framehaul.techniques.registry import DataFrame, also, technique
@@ -104,13 +103,7 @@ def in_slices(frame: DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.Re
 
 def copy_binary(connection: Connection[Any], table: Table, schema: pa.Schema, batches: Batches) -> None:
     """Copy record batches as `copy_batches` does, in a transaction."""
-    known = connection.info
-    is_idle = connection.autocommit and known.transaction_status is TransactionStatus.IDLE
-    if is_idle and known.parameter_status("client_encoding") == "UTF8":
-        copy_batches(connection, table, schema, batches)  # one statement is a transaction: three round trips less
-        return
-    with connection.transaction():
-        connection.execute(UTF8)
+    with in_utf8(connection):
         copy_batches(connection, table, schema, batches)
 
 
@@ -216,17 +209,15 @@ def polars_psycopg_copy_binary(connection: Connection[Any], table: Table, frame:
     makers = {at: PYTHON[kind] for at, kind in enumerate(kinds) if kind in PYTHON}
     frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        with cursor.copy(statement.encode()) as copy:
-            # Types that psycopg does not know, such as enums, have the binary form of text.
-            names = [re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns]
-            copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
-            for row in frame.iter_rows():
-                values = list(row)
-                for at, make in makers.items():
-                    values[at] = made(values[at], make)
-                copy.write_row(values)
+    with in_utf8(connection), connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        # Types that psycopg does not know, such as enums, have the binary form of text.
+        names = [re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns]
+        copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
+        for row in frame.iter_rows():
+            values = list(row)
+            for at, make in makers.items():
+                values[at] = made(values[at], make)
+            copy.write_row(values)
 
 
 @contextmanager
