@@ -81,9 +81,10 @@ def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(make_pass:
     pooled = Task("postgres", "read", "polars_connectorx_read", "none", LOOPBACK.name, via="pgbouncer")
     with pytest.raises(UnavailableError, match=r"does not work through PgBouncer.*prepared statement"):
         make_pass(pooled, 1)
-    assert make_pass(replace(pooled, technique="polars_psycopg_copy_text"), 1)["rows_per_s"] > 0
+    for name in ("polars_psycopg_copy_text", "polars_psycopg_copy_decoded"):
+        assert make_pass(replace(pooled, technique=name), 1)["rows_per_s"] > 0
     # Without a pool that forgets, some would find a statement of their name, prepared by others.
-    for name in ("polars_asyncpg_row_fetch", "polars_psycopg_row_fetch", "polars_psycopg_copy_decoded"):
+    for name in ("polars_asyncpg_row_fetch", "polars_psycopg_row_fetch"):
         with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*prepared statement"):
             make_pass(replace(pooled, technique=name), 1)
 

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.codecs.native_format import read_native
-from framehaul.data.frames import BATCH_ROWS, to_pandas, to_polars
+from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import FLOATS, NESTED, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, Settings
 from framehaul.techniques.registry import DataFrame, ToFrame, also, technique
@@ -59,7 +59,7 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
     with response:
         content = pa.ipc.open_stream(Preallocated(response) if preallocated else response).read_all()
         response.read()  # the end of the body, so that the connection can be used again
-    return content.combine_chunks() if content.num_rows < BATCH_ROWS else content  # an array is validated in any case
+    return content
 
 
 def select_arrow(connection: HttpConnection, table: Table, settings: Settings, preallocated: bool = False) -> pa.Table:
