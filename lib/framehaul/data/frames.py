@@ -366,6 +366,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
         valid_array(array.storage, name, first_row)
     elif isinstance(kind, pa.DictionaryType):
         array.indices.validate(full=True)
+        array.dictionary.validate()  # of a damaged length
         least, most = pc.min_max(array.indices).as_py().values()
         if least is not None and not 0 <= least <= most < len(array.dictionary):
             raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {most}")

