@@ -78,7 +78,7 @@ stop: $(ENVIRONMENT) ## stop them (2 s)
 test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (7 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m "not slow"
 
-test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (11 min)
+test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (12 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m slow
 
 lint: $(ENVIRONMENT)

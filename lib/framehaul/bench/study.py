@@ -122,7 +122,8 @@ class Study:
         rows where slow techniques end early.
         """
         of = {one: {each.name: each.of(one) for each in self.parameters} for one in PRESETS}
-        usual, (_, quick, most), many = self.seconds[PRESETS.index(preset)], self.seconds, of["reference"]
+        _, quick, most = self.seconds
+        usual, many = self.seconds[PRESETS.index(preset)], of["reference"]
         if values.get("race") and self.raced_seconds:
             most, many = self.raced_seconds, of["quick"] | {"rows": 1_000_000}
 

@@ -55,10 +55,13 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
 # https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
 UTF8 = "SET LOCAL client_encoding = 'UTF8'"
 
+CERTIFICATES = ssl.get_default_verify_paths().cafile
+"""The system's certificates, for drivers that by default trust certifi's alone."""
+
 
 @contextmanager
 def in_utf8(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run one statement in UTF-8, in a transaction; an idle session in UTF-8 needs no further round trip for that."""
+    """Run statements that need no common transaction in UTF-8: in an idle session in UTF-8 without a round trip."""
     is_alone = connection.autocommit and connection.info.transaction_status.name == "IDLE"
     if is_alone and connection.info.parameter_status("client_encoding") == "UTF8":
         yield
@@ -66,10 +69,6 @@ def in_utf8(connection: psycopg.Connection[Any]) -> Iterator[None]:
     with connection.transaction():
         connection.execute(UTF8)
         yield
-
-
-CERTIFICATES = ssl.get_default_verify_paths().cafile
-"""The system's certificates, for drivers that by default trust certifi's alone."""
 
 
 def attached_name(connection: duckdb.DuckDBPyConnection, table: Table) -> str:
