@@ -1,4 +1,4 @@
-"""Scaling: the best published and the best other technique at growing sizes, and moves in bounded memory.
+"""Scaling: the best published technique and the best others at growing sizes, and moves in bounded memory.
 
 Each move runs in its own process: memory that other passes have freed would hide the memory that it uses.
 """
@@ -34,34 +34,36 @@ from framehaul.techniques.registry import Database, Direction, named
 from framehaul.techniques.streaming import MOVES
 
 SMALLEST_ROWS = 10_000
+MOST_MOVED_ROWS = 1_000_000
+"""The most rows of a move: each is made twice, streamed and whole, in a process of its own."""
 
-COMPARED: dict[tuple[Database, Direction], tuple[str, str]] = {
-    ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_key_last"),
+COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
+    ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_presorted", "polars_pgpq_key_last"),
     ("postgres", "read"): ("polars_psycopg_copy_text", "polars_psycopg_copy_decoded_two_connections"),
-    ("clickhouse", "write"): ("polars_httpx_parquet", "polars_http_client_arrow_two_connections"),
-    ("clickhouse", "read"): ("polars_urllib_csv", "polars_http_client_native_decoded"),
+    ("clickhouse", "write"): ("polars_httpx_parquet", "polars_http_client_native_presorted"),
+    ("clickhouse", "read"): ("polars_urllib_parquet", "polars_http_client_native_decoded"),
 }
-"""For each direction, the best published technique and the best other one of the reference runs."""
+"""For each direction, the best published technique and the best others of the reference runs."""
 
 
 def sizes(largest: int) -> list[int]:
-    """Return the numbers of rows up to `largest`, in half decades from ten thousand, or from a tenth if it is less."""
+    """Return the numbers of rows up to `largest`, each ten times the one before, from ten thousand or from a tenth."""
     first = min(SMALLEST_ROWS, max(1, largest // 10))
-    steps = (first * step * 10**at for at in range(len(str(largest))) for step in (1, 3))
-    return [*(size for size in steps if size < largest), largest]
+    return [*(size for at in range(len(str(largest))) if (size := first * 10**at) < largest), largest]
 
 
 @recorded(SCALING)
 def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) -> None:
-    """Measure the compared techniques at each size up to `rows`, and streamed moves at a tenth of it and at all of it.
+    """Measure the compared techniques at each size up to `rows`, and moves of at most a million rows and of a tenth.
 
     Below ten thousand rows a move's memory is not measurable: where a tenth is less, moves are made at one size. Sizes
     up to a tenth always have a warm-up, which compiles loops and counts wire bytes.
     """
     both = this_run.servers()
     of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
-    ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
-    per_size = sum(2 * len(COMPARED) * (rounds + one.warmup) for one in of_size.values())
+    most = min(rows, MOST_MOVED_ROWS)
+    ends = [most // 10, most] if most // 10 >= SMALLEST_ROWS else [most]
+    per_size = sum(map(len, COMPARED.values())) * sum(rounds + one.warmup for one in of_size.values())
     this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
     # Comparisons of runs read the version here.
     this_run.metadata["server"] = {"version": "; ".join(this_run.metadata["server"].values())}
