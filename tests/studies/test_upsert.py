@@ -44,7 +44,8 @@ def test_the_update_is_the_one_that_a_dictionary_makes() -> None:
 def test_cases() -> None:
     assert cases([300], [30], [50]) == [Case(300, 30, 50)]
     assert cases([10, 100, 1000], [1, 50], [0, 90]) == [
-        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90), Case(1000, 1, 90)
+        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90), Case(1000, 1, 90),
+        Case(1000, 50, 90),
     ]  # fmt: skip
     assert cases([5], [10], [50]) == [Case(5, 10, 50)]
     assert cases([5, 5], [1, 1], [0, 10, 60, 90]) == [Case(5, 1, 10), Case(5, 1, 90)]

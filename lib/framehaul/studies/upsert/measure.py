@@ -94,7 +94,7 @@ class Case:
 def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
     """Return for every table the most rows that fit, at all shares, and fewer rows at the largest share.
 
-    Of several tables, the smallest has only the most rows, and the largest only the fewest at the largest share.
+    Of several tables, the smallest has only the most rows, and the largest only the fewest and the most.
     Of shares that result in the same number of rows, only the largest is a case.
     """
     *smaller, largest = sorted({*targets})
@@ -103,7 +103,8 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
         *fewer, most = [rows for rows in sorted({*incoming}) if rows <= there] or [min(incoming)]
         every += [Case(there, rows, max(shares)) for rows in fewer if not smaller or there != smaller[0]]
         every += [Case(there, most, share) for share in sorted(shares)]
-    every += [Case(largest, min(incoming), max(shares))] if smaller else []
+    ends = (min(incoming), min(max(incoming), largest)) if smaller else ()
+    every += [Case(largest, rows, max(shares)) for rows in ends]
     return [*{(one.target_rows, one.rows, one.existing): one for one in every}.values()]
 
 
