@@ -19,7 +19,7 @@ $(error make $(or $(MAKECMDGOALS),help) takes no $(GIVEN))
 endif
 endif
 # These may stand in the environment as well; names as short as A and B may stand there for something else.
-LASTING := ROWS ROUNDS WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION WORKLOAD PRESET SERVERS SCHEDULER OUT FRESH NOTEBOOKS DATA KEY SORT CSV
+LASTING := ROWS ROUNDS WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION WORKLOAD PRESET SERVERS SCHEDULER OUT FRESH NOTEBOOKS DATA KEY SORT MODE CSV RACE
 GIVEN += $(foreach name,$(LASTING),$(if $(filter environment,$(origin $(name))),$(name)))
 export $(GIVEN)
 # Some systems tell Python to write no bytecode: every kernel would compile again all that it imports, for seconds.

@@ -47,7 +47,9 @@ find_python() {
 }
 
 if [ -z "${FRAMEHAUL_PYTHON:-}" ] && [ -f .env ]; then
-    FRAMEHAUL_PYTHON=$(sed -n 's/^FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
+    FRAMEHAUL_PYTHON=$(sed -n 's/^\(export \)\{0,1\}FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
+    FRAMEHAUL_PYTHON=${FRAMEHAUL_PYTHON#[\"\']}
+    FRAMEHAUL_PYTHON=${FRAMEHAUL_PYTHON%[\"\']}
 fi
 say "making the environment in .venv from uv.lock: about half a minute, longer when packages must be downloaded"
 python=$(find_python)

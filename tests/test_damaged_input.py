@@ -24,6 +24,7 @@ from framehaul.errors import FrameError
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
 from tests.codecs.damaged_streams import changed, decoded_elsewhere, main
+from tests.studies.test_own_data import WRITERS
 
 ROWS = 40
 
@@ -146,6 +147,11 @@ def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
     with pytest.raises(FrameError, match="takes at least"):
         files.read(tmp_path / "x.csv.gz")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10))
+    for name in ("x.parquet", "x.csv", "x.arrow"):
+        WRITERS[name](tmp_path / name)
+        with pytest.raises(FrameError, match=f"{name} takes at least .* give .*ROWS"):
+            files.read(tmp_path / name, 1)
 
 
 def test_a_scale_that_no_decimal_has_is_refused() -> None:

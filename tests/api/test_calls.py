@@ -209,6 +209,34 @@ def test_an_append_with_a_token_is_stored_once(clickhouse: HttpConnection, serve
         framehaul.write(pl.DataFrame({"relname": ["a"]}), servers.postgres.dsn(), "pg_class", token="x")
 
 
+def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postgres, servers: Servers) -> None:
+    postgres.execute("""CREATE TABLE framehaul_api."größer €" (id int PRIMARY KEY, j json, text text, ids uuid[],
+        moments timestamp[])""")
+    values = {"id": [1], "j": ['{"a":1}'], "text": ["Ã©"], "ids": [[str(uuid.UUID(int=1))]]}
+    frame, table = pl.DataFrame(values, schema_overrides={"id": pl.Int32}), 'framehaul_api."größer €"'
+    for encoding in ("latin1", "sql_ascii"):
+        for autocommit in (True, False):
+            with psycopg.connect(servers.postgres.dsn(), autocommit=autocommit) as session:
+                session.execute(f"SET client_encoding = '{encoding}'")
+                session.commit()
+                framehaul.write(frame, session, table)
+                framehaul.write(frame, session, table, mode="upsert")
+                assert_frame_equal(framehaul.read(session, f"SELECT id, j, text, ids FROM {table}"), frame)
+                with pytest.raises(TableError, match="not in the table: 'x'"):
+                    framehaul.write(frame.with_columns(x=1), session, table)
+                assert session.info.parameter_status("client_encoding") == encoding.upper()
+                session.rollback()
+            postgres.execute(f"DELETE FROM {table}")
+    with pytest.raises(FrameError, match="moments has the zone Etc"):
+        zoned = pl.Series([[dt.datetime(2026, 1, 1)]]).cast(pl.List(pl.Datetime("us", "+02:00")))
+        framehaul.write(frame.with_columns(moments=zoned), postgres, table)
+    postgres.execute("SET extra_float_digits = 0; SET DateStyle = 'SQL, DMY'")
+    query = """SELECT 0.1::float8 + 0.2 AS a, 0.1::real AS b, timestamptz '2026-01-02 00:00+00' AS c,
+        'sad'::framehaul_api.mood AS d"""
+    (part,) = framehaul.read_batches(postgres, query)
+    assert_frame_equal(part, framehaul.read(postgres, query))
+
+
 def test_a_write_joins_an_open_transaction(postgres: Postgres, servers: Servers) -> None:
     with psycopg.connect(servers.postgres.dsn(), row_factory=dict_row) as open_one:
         framehaul.write(postgres_frame(5), open_one, POSTGRES)
@@ -248,6 +276,32 @@ def of_pandas(**columns: Any) -> pd.DataFrame:
         (lambda: [1, 2], POSTGRES, FrameError, "a list is no dataframe"),
         (lambda: of_pandas(small=pd.period_range("2026", periods=3)), POSTGRES, FrameError, "small is per.*to_timest"),
         (lambda: changed(moment=dt.datetime(2026, 1, 1)), POSTGRES, FrameError, "moment has no zone"),
+        (
+            lambda: of_pandas(moment=[dt.datetime(2026, 1, 1)] * 3).astype({"moment": object}),
+            POSTGRES,
+            FrameError,
+            "no z",
+        ),
+        (lambda: changed(day=20260101), POSTGRES, FrameError, "column day holds Int32, and the table has Date: conv"),
+        (
+            lambda: of_pandas(day=[1, 2, 3]),
+            POSTGRES,
+            FrameError,
+            "column day holds Int64, and the table has Date: conv",
+        ),
+        (
+            lambda: of_pandas(id=["01", "2", "3"]),
+            POSTGRES,
+            FrameError,
+            "column id holds .*String.* values that Int64 doe",
+        ),
+        (
+            lambda: of_pandas(id=[1, 2, 3]).set_index(pd.Index(["a", "b", "c"])),
+            POSTGRES,
+            FrameError,
+            "which has no name",
+        ),
+        (lambda: of_pandas().rename(columns={"id": 0}), POSTGRES, FrameError, r"the column 0 .*columns\.astype\(str\)"),
         (lambda: of_pandas(price=[Decimal(1), Decimal("NaN"), None]), POSTGRES, FrameError, "price, row 1: NaN is no"),
         (lambda: of_pandas(price=[Decimal("sNaN")] * 3), POSTGRES, FrameError, "holds Decimal.'sNaN'.*replace"),
         (lambda: changed().to_pandas().set_index("id"), POSTGRES, FrameError, r"the index 'id' .* reset_index\(\)"),
@@ -396,6 +450,12 @@ def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickh
         assert row[3] == [Decimal(x) / 8 for x in of[: at % 3]]
         assert [len(one) for one in row[4]] == [36]
         assert row[5:] == ([dt.datetime(2026, 1, 1, tzinfo=dt.UTC), None], [])
+    with pytest.raises(ServerError, match=r"failed on its way: Code: 395.*Value passed to 'throwIf'"):
+        framehaul.read(clickhouse, "SELECT throwIf(number = 3000000) AS a FROM numbers(5000000)")
+    (part,) = framehaul.read_batches(
+        clickhouse, "SELECT toLowCardinality(toNullable(7)) AS a, toFixedString('ab', 2) AS b"
+    )
+    assert part.rows() == [(7, b"ab")]
     with pytest.raises(FrameError, match=r"column a, row 1.*is not UTF-8"):
         framehaul.read(clickhouse, "SELECT if(number = 1, ['x', unhex('FF')], []) AS a FROM numbers(3) ORDER BY number")
 

@@ -1,12 +1,14 @@
 """The pages of docs/how_to: each snippet runs as it stands on its page, against the embedded servers."""
 
 import datetime as dt
+import inspect
 import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+import framehaul
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
@@ -47,6 +49,15 @@ def test_a_snippet_runs_as_it_stands_on_its_page(
             assert tables.run(f"SELECT count(*) FROM {table[1]}") not in (b"0\n", [(0,)])
     finally:
         tables.run(f"DROP TABLE {table[1]}")
+
+
+def test_the_page_of_the_functions_has_their_signatures() -> None:
+    page = (PROJECT / "docs" / "api.md").read_text("utf8")
+    for name in framehaul.__all__:
+        signature = inspect.signature(getattr(framehaul, name))
+        bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+        text = str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+        assert f"framehaul.{name}{text}\n" in page.replace('"', "'").replace("1_000_000", "1000000")
 
 
 def test_the_first_lines_of_the_readme_run_as_they_stand(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pandas as pd
 import polars as pl
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -190,8 +188,8 @@ def test_names_and_keys_that_no_table_can_have_are_refused(names: list[str] | st
         (documents_of('["\\u0000"]'), r"make it text.*u0000, which jsonb does not have: take"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*not carried: cast it to text or numbers"),
         (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make the column binary, or take"),
-        (pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "5881580-07-11, and .* to 2299-12-31: make"),
-        (pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("ms")), r"from -146136543-09-08T08:23:32.096 to "),
+        (pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "ClickHouse has, 1900-01-01 to 2299-12-31: make"),
+        (pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("ms")), "ClickHouse has, 0001-01-01 00:00:00 to 9999"),
         (decimals(pa.decimal256(60, -2), "1" * 50 + "00"), r"column value \(decimal256\(60, -2\)\).*another decimal"),
     ],
 )  # fmt: skip
@@ -399,17 +397,6 @@ def test_what_is_no_file_to_read_is_refused(
     with pytest.raises(FrameError, match=said) as refused:
         files.read(tmp_path / name)
     assert str(tmp_path) not in str(refused.value)
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.arrow"])
-def test_a_file_that_does_not_fit_into_memory_is_refused(
-    name: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    WRITERS[name](tmp_path / name)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10))
-    with pytest.raises(FrameError, match=f"{name} takes at least .* give .*ROWS"):
-        files.read(tmp_path / name, rows)
 
 
 # On the servers

@@ -15,12 +15,12 @@ from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.registry import UPSERT_STUDY
-from framehaul.studies.upsert import behaviour, measure, study
+from framehaul.studies.upsert import behaviour, measure
 from framehaul.studies.upsert.measure import KEY, Bench, Case, base, cases, count_staging_tables, incoming, updated
-from framehaul.studies.upsert.study import Row, placed
+from framehaul.studies.upsert.study import Row
 from framehaul.techniques import upserts
 from framehaul.techniques.registry import DATABASES
-from tests.conftest import REFERENCE, WHOLE, values_of
+from tests.conftest import WHOLE, values_of
 
 CASE = Case(200, 40, 50)
 BY_NAME = {one.name: one for one in (*upserts("postgres"), *upserts("clickhouse"))}
@@ -221,12 +221,3 @@ def test_errors_of_all_rounds_and_rows_of_the_worst_are_those_of_two_writers() -
     bad = {"lost_rows": 3, "errors": "psycopg.DeadlockDetected 1, psycopg.UniqueViolation 2"}
     found = verdicts(*good(errors="psycopg.UniqueViolation 1"), row("writers", FAST, **bad))
     assert found.select("errors", "lost_rows").row(0) == (["psycopg.DeadlockDetected", "psycopg.UniqueViolation"], 3)
-
-
-def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
-    passes = placed(REFERENCE)
-    numbers = passes.group_by("target_rows").agg(pl.col("pass").max()).rows()
-    assert {rows > study.MOST_REPEATED_ROWS for rows, number in numbers if number == 1} == {True}
-    # Of one row, the share is 100%, whatever was asked for.
-    shares = {"1,000,000 rows there before, 90% of the keys", "10,000,000 rows there before, 100% of the keys"}
-    assert shares <= {*passes["table"]}

@@ -8,15 +8,18 @@ import re
 import secrets
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from decimal import InvalidOperation
 from http.client import HTTPException
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from framehaul.api import lookup
-from framehaul.api.choice import Choice, Mode, choose, technique_function
+from framehaul.api.choice import FEW_ROWS, Choice, Mode, choose, technique_function
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
@@ -31,6 +34,7 @@ from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_
 from framehaul.techniques.registry import Database
 
 if TYPE_CHECKING:
+    import pandas as pd
     import psycopg
 
 type Address = str | psycopg.Connection[Any] | HttpConnection
@@ -70,7 +74,7 @@ def write(
         if token and technique:
             raise TableError(f"technique={technique!r}: with a token the technique is given; leave one of them out")
         with created(client, given, table, create) as name:
-            found, relation, choice = _prepared(given, client, name, mode, technique)
+            found, relation, choice = _prepared(given, client, name, mode, technique, token)
             if token and not found.deduplicates:
                 remedy = f"ALTER TABLE {found.reference} MODIFY SETTING non_replicated_deduplication_window = 1000"
                 raise TableError(f"table {found.reference} does not deduplicate: {remedy}, or use a replicated table")
@@ -81,7 +85,7 @@ def explain(
     frame: object, target: Address, table: str, *, mode: Mode = "append", create: bool | Sequence[str] = False
 ) -> Choice:
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
-    with _errors(), _connected(target) as client:
+    with _errors(), _connected(target) as client, _encoding_kept(target):
         given = as_frame(frame)
         if not create or lookup.exists(client, table):
             return _prepared(given, client, table, mode)[2]
@@ -121,7 +125,7 @@ def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: K
     _check_kind(frame)
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
-    with _errors(), _connected(target) as client:
+    with _errors(), _connected(target) as client, _encoding_kept(target):
         batches: Generator[pa.RecordBatch, None, None]
         if isinstance(client, HttpConnection):
             relation = lookup.clickhouse_result(client, query)
@@ -148,6 +152,10 @@ def as_frame(frame: object) -> Frame:
     if is_pandas(frame) and any(name is not None for name in frame.index.names):
         names = ", ".join(map(repr, frame.index.names))
         raise FrameError(f"the index {names} would be left out: reset_index() makes columns of it, drop=True drops it")
+    if is_pandas(frame) and len(frame) and frame.index.dtype.kind not in "iu":
+        raise FrameError("the index, which has no name, would be left out: reset_index(drop=True) drops it")
+    if is_pandas(frame) and (wrong := [name for name in frame.columns if not isinstance(name, str)]):
+        raise FrameError(f"the column {wrong[0]!r} has no text as its name: frame.columns = frame.columns.astype(str)")
     if isinstance(frame, pl.DataFrame) or is_pandas(frame):
         return frame
     if isinstance(frame, pl.LazyFrame):
@@ -180,7 +188,9 @@ def _errors() -> Iterator[None]:
     except (FrameError, TableError, ServerError):
         raise
     except (QueryError, HTTPException, OSError) as error:
-        raise ServerError(str(error).strip() or type(error).__name__) from error
+        said = re.search(rb"Code: \d+\. DB::Exception.*", getattr(error, "partial", b""), re.DOTALL)
+        what = f"the query failed on its way: {said[0].decode(errors='replace')}" if said else str(error)
+        raise ServerError(what.strip() or type(error).__name__) from error
     except InvalidOperation as error:
         raise FrameError("a column holds Decimal('sNaN'), on which pandas itself fails: replace it") from error
     except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
@@ -192,10 +202,11 @@ def _errors() -> Iterator[None]:
 
 
 def _prepared(
-    frame: Frame, client: Client, table: str, mode: Mode, technique: str = ""
+    frame: Frame, client: Client, table: str, mode: Mode, technique: str = "", token: str = ""
 ) -> tuple[Target, Table, Choice]:
     if isinstance(client, HttpConnection):
-        found = lookup.clickhouse_target(client, table)
+        is_small = mode == "append" and not technique and not token and len(frame) < FEW_ROWS
+        found = lookup.clickhouse_target(client, table, [*map(str, frame.columns)] if is_small else None)
     else:
         found = lookup.postgres_target(client, table)
     relation, columns = found.relation(frame)
@@ -222,16 +233,26 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
 
 
 def _check_zone(frame: Frame, column: Column) -> None:
-    """Raise FrameError for moments of a zone in a column without one, and for the reverse."""
-    kind: Any = frame.schema[column.name] if isinstance(frame, pl.DataFrame) else frame[column.name].dtype
-    kind = getattr(kind, "pyarrow_dtype", kind)
+    """Raise FrameError for moments of a zone in a column without one, and for the reverse, in lists as well."""
+    zones, wanted = _zones(frame[column.name]), getattr(column.innermost.types.arrow, "tz", None)
+    if not wanted and (zone := next(filter(None, zones), None)):
+        remedy = "take it off, or declare one there"
+        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
+    if wanted and None in zones:
+        raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
+
+
+def _zones(values: pl.Series | pd.Series[Any]) -> set[object]:
+    """Return the zones of moments, also in lists, and None for moments without one."""
+    kind: Any = getattr(values.dtype, "pyarrow_dtype", values.dtype)
+    while (inner := getattr(kind, "inner", getattr(kind, "value_type", None))) is not None:
+        kind = inner
     if isinstance(kind, pl.Datetime) or hasattr(kind, "tz") or str(kind).startswith("datetime"):
-        zone, wanted = getattr(kind, "time_zone", getattr(kind, "tz", None)), getattr(column.types.arrow, "tz", None)
-        if zone and not wanted:
-            remedy = "take it off, or declare one there"
-            raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
-        if wanted and not zone:
-            raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
+        return {getattr(kind, "time_zone", getattr(kind, "tz", None))}
+    if isinstance(values, pl.Series) or str(kind) != "object":
+        return set()
+    each = chain.from_iterable(one if isinstance(one, list | tuple | np.ndarray) else [one] for one in values)
+    return {one.tzinfo for one in each if isinstance(one, datetime) and str(one) != "NaT"}
 
 
 @contextlib.contextmanager
@@ -241,9 +262,12 @@ def _encoding_kept(target: Address) -> Iterator[None]:
         yield
         return
     before = target.info.parameter_status("client_encoding")
-    yield
-    if target.info.parameter_status("client_encoding") != before and target.info.transaction_status.name == "INTRANS":
-        target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
+    try:
+        yield
+    finally:
+        now, status = target.info.parameter_status("client_encoding"), target.info.transaction_status.name
+        if now != before and status == "INTRANS":
+            target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
 
 
 def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
@@ -328,6 +352,7 @@ def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:
             return None
         statement.set_options(**{"adbc.postgresql.use_copy": "true"})
         content = rows(relation.postgres_select_as_in_frames)
+        connection.commit()  # of what functions in the query have written
         _rows_left["postgres"] -= max(content.num_rows, CONNECTED_ROWS)
         return validated(without_documents(content, relation)), relation
 
@@ -337,13 +362,13 @@ def _cursor_batches(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield batches of at most `rows` rows of a relation.
 
-    psycopg returns Python objects, which are converted without a loss. The caller may use the connection between two
-    batches, and commit: the server keeps the result.
+    psycopg returns Python objects, which are converted without a loss, of binary values, whose form no setting of the
+    session changes. The caller may use the connection between two batches, and commit: the server keeps the result.
     """
     from psycopg.rows import tuple_row
 
     name = f"framehaul_{secrets.token_hex(8)}"
-    with connection.cursor(name, row_factory=tuple_row, withhold=True) as cursor:
+    with connection.cursor(name, binary=True, row_factory=tuple_row, withhold=True) as cursor:
         with connection.transaction():
             cursor.execute(relation.postgres_select_as_in_frames.encode())
         while fetched := cursor.fetchmany(rows):

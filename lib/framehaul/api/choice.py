@@ -124,6 +124,8 @@ def _for_clickhouse(frame: str, table: Table, engine: str, mode: Mode, is_few: b
     what = f"table {table.reference} is a {engine}"
     if mode == "replace" and "MergeTree" not in engine and engine not in ("Memory", "Log", "TinyLog", "StripeLog"):
         raise TableError(f"{what}, whose copy shares its rows: replace the table below it")
+    if mode == "replace" and engine.startswith("Replicated"):
+        raise TableError(f"{what}, of which one replica alone would be replaced: fill another, and EXCHANGE ON CLUSTER")
     if mode == "upsert":
         if "ReplacingMergeTree" not in engine or not table.key:
             needs = "a ReplacingMergeTree, sorted by its key and read with FINAL; or use mode='replace'"

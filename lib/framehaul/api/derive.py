@@ -1,11 +1,11 @@
 """Derive a `Table` from the Arrow schema of a frame and the values that it holds."""
 
+import datetime as dt
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from framehaul.data.frames import UNITS_PER_DAY, is_list, unwrapped
 from framehaul.data.schema import DATE32, POSTGRES_NAME_BYTES, Column, Table, TimeUnit, Types
 from framehaul.data.schema import ColumnType as T
 from framehaul.errors import FrameError
-from framehaul.techniques.prepare import DATES, FIRST_MOMENT, LAST_MOMENT, NULL_IS, check_for_clickhouse
+from framehaul.techniques.prepare import DATES, FIRST_MOMENT, LAST_MOMENT, NULL_IS, any_outside, check_for_clickhouse
 from framehaul.techniques.upsert.rows import as_compared
 
 MOST_COLUMNS = 1600
@@ -177,11 +177,12 @@ def _choose(values: pa.ChunkedArray) -> tuple[Choice, pa.ChunkedArray]:
         return _enum(values), plain
     if is_list(kind) and kind.value_type == pa.uuid():
         return _list_of(T.UUID.value, kind), plain
-    if plain.type in PLAIN:
+    is_stored_as_others = isinstance(inner, pa.BaseExtensionType)  # as pandas' periods are
+    if plain.type in PLAIN and not is_stored_as_others:
         of, note = PLAIN[plain.type]
         return (of, None, note), plain
     for fits, rule in RULES:
-        if fits(plain.type):
+        if fits(plain.type) and not is_stored_as_others:
             found = rule(plain)
             if found[0] is T.WIDE_DECIMAL:  # as text, without exponents
                 digits = [None if value is None else f"{value:f}" for value in plain.to_pylist()]
@@ -208,21 +209,17 @@ def _enum(values: pa.ChunkedArray) -> Choice:
 
 
 def _date(values: pa.ChunkedArray) -> Choice:
-    try:
-        _check_range(values, "D", *DATES["Date"][:2])
-    except ValueError:
-        _check_range(values, "D", *DATES["Date32"][:2])
-        return T.DATE, DATE32, ""
-    return T.DATE, None, ""
+    if not any_outside(values, *DATES["Date"][:2]):
+        return T.DATE, None, ""
+    _check_range(values, *DATES["Date32"][:2])
+    return T.DATE, DATE32, ""
 
 
-def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> None:
-    """Raise ValueError for dates or moments that ClickHouse does not have; numpy formats any year."""
-    ends = pc.min_max(values.cast(pa.int32() if unit == "D" else pa.int64())).as_py().values()
-    least, most = (np.datetime64(end or 0, unit) for end in ends)
-    if least < np.datetime64(first, unit) or np.datetime64(last, unit) < most:
+def _check_range(values: pa.ChunkedArray, first: dt.date, last: dt.date) -> None:
+    """Raise ValueError for dates or moments that ClickHouse does not have."""
+    if any_outside(values, first, last):
         remedy = "make the column text, or replace those outside by NULL"
-        raise ValueError(f"holds values from {least} to {most}, and ClickHouse has {first} to {last}: {remedy}")
+        raise ValueError(f"holds values outside of what ClickHouse has, {first} to {last}: {remedy}")
 
 
 def _timestamp(values: pa.ChunkedArray) -> Choice:
@@ -232,7 +229,7 @@ def _timestamp(values: pa.ChunkedArray) -> Choice:
         _microseconds(values, pa.timestamp("us", zone))
         notes.append("whole microseconds, which is what PostgreSQL keeps")
     else:
-        _check_range(values, unit, FIRST_MOMENT, LAST_MOMENT)
+        _check_range(values, FIRST_MOMENT, LAST_MOMENT)
     if zone and zone not in ZONES:
         notes.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
     elif zone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from framehaul.data import schema
 from framehaul.data.frames import is_list, listed
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import FrameError, TableError
-from framehaul.techniques.clients import HttpConnection, in_utf8
+from framehaul.techniques.clients import HttpConnection, QueryError, in_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,16 +182,20 @@ def plain_cursor(connection: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[An
 
 def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     """Return the table of this name, which means what it means in SQL; raises TableError when it cannot be written."""
-    cursor = plain_cursor(connection)
-    rows = cursor.execute(POSTGRES_COLUMNS, (table,)).fetchall()
+    is_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
+    if not is_utf8 and not connection.autocommit:
+        connection.execute("SELECT 1")  # begins the transaction that the write joins, and `in_utf8` would end
+    types: list[Any] = []
+    with contextlib.nullcontext() if is_utf8 else in_utf8(connection), plain_cursor(connection) as cursor:
+        rows = cursor.execute(POSTGRES_COLUMNS, (table,)).fetchall()
+        if any(is_of_user for *_, is_of_user in rows):
+            types = cursor.execute(USER_TYPES, (table,)).fetchall()
     if not rows:
         raise TableError(f"there is no table {table} for this user and search_path; name its schema, or create it")
     kind, reference = rows[0][:2]
     if kind not in WRITABLE:
         raise TableError(f"{table} is no table that rows can be copied into (relkind {kind!r}): name the table itself")
-    types: list[Any] = [(one, ()) for *_, one, _ in rows]
-    if any(is_of_user for *_, is_of_user in rows):
-        types = cursor.execute(USER_TYPES, (table,)).fetchall()
+    types = types or [(one, ()) for *_, one, _ in rows]
     columns, required, computed = dict[str, Declared](), set[str](), set[str]()
     for row, (type_name, labels) in zip(rows, types, strict=True):
         name, not_null, is_computed, has_default = row[3:7]
@@ -206,7 +211,7 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
 def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool:
     """Return whether there is a table, or anything else, of this name."""
     if isinstance(client, HttpConnection):
-        return client.post(f"EXISTS TABLE {clickhouse_name(table, client.database)}").read() == b"1\n"
+        return _rows(client, f"EXISTS TABLE {clickhouse_name(table, client.database)}") == [[1]]
     found = plain_cursor(client).execute("SELECT to_regclass(%s)", (table,)).fetchone()
     return found != (None,)
 
@@ -314,20 +319,27 @@ FILLED = {"MATERIALIZED", "ALIAS"}
 """Kinds of defaults that the server computes."""
 
 
-def clickhouse_target(connection: HttpConnection, table: str) -> Target:
-    """Return the table `name` or `database.name`; raises TableError when it cannot be written."""
+def clickhouse_target(connection: HttpConnection, table: str, given: Collection[str] | None = None) -> Target:
+    """Return the table `name` or `database.name`; raises TableError when it cannot be written.
+
+    An append of few rows, with the columns `given`, needs no key where these are all that have no default.
+    """
+    reference = clickhouse_name(table, connection.database)
+    if given is not None:
+        with contextlib.suppress(QueryError):  # it is fast, and an error without privileges for all columns
+            columns, computed, needed = _declared(_rows(connection, f"DESCRIBE TABLE {reference}"))
+            if needed <= {*given}:
+                return Target(reference, columns, frozenset(), computed, (), engine="table")
     database, name = _clickhouse_name(table, connection.database)
     places = schema.quote_clickhouse_text(database), schema.quote_clickhouse_text(name)
     found = _rows(connection, _TABLE.format(*places))
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
     (sorting, partition, engine, whole_engine), *_ = found
-    if "View" in engine:
+    if engine == "View":
         raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
-    rows = _rows(connection, _COLUMNS.format(*places))  # as a part of the first query it takes longer
-    columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
-    computed = frozenset(name for name, _, default in rows if default in FILLED)
-    needed = {name for name, _, default in rows if not default}
+    # As a part of the first query it takes longer.
+    columns, computed, needed = _declared(_rows(connection, _COLUMNS.format(*places)))
     # ORDER BY (id) is "(id)".
     inner = re.fullmatch(r"\((\w+|`.*`)\)", sorting)
     parts = [*arguments(inner[1] if inner else sorting)]
@@ -337,11 +349,18 @@ def clickhouse_target(connection: HttpConnection, table: str) -> Target:
     version = [part.strip("`") for part in arguments(replacing[1])] if replacing else []
     remembers = re.search(r"non_replicated_deduplication_window = [1-9]", whole_engine)
     return Target(
-        clickhouse_name(table, connection.database), columns, frozenset(key) & needed, computed,
-        key if len(key) == len(parts) else (), partition, engine,
+        reference, columns, frozenset(key) & needed, computed, key if len(key) == len(parts) else (), partition, engine,
         deduplicates=engine.startswith(("Replicated", "Shared")) or remembers is not None,
         version=tuple(name for name in version if name in columns),
     )  # fmt: skip
+
+
+def _declared(rows: list[list[Any]]) -> tuple[dict[str, Declared], frozenset[str], set[str]]:
+    """Return the columns that a write may name, and the names of those that the server fills, or without a default."""
+    given = [(name, kind) for name, kind, default, *_ in rows if default not in FILLED]
+    columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind in given}
+    computed = frozenset(name for name, *_ in rows) - columns.keys()
+    return columns, computed, {name for name, _, default, *_ in rows if not default}
 
 
 def clickhouse_result(connection: HttpConnection, query: str) -> Table:
@@ -375,10 +394,14 @@ def _clickhouse_name(table: str, database: str) -> tuple[str, str]:
     return (names[0], names[1]) if len(names) == 2 else (database, names[0])  # noqa: PLR2004
 
 
-ONE_LINE = {"print_pretty_type_names": 0}
-"""Types of tuples without line breaks: https://clickhouse.com/docs/operations/settings/settings#print_pretty_type_names"""
+CATALOG = {"print_pretty_type_names": 0, "describe_compact_output": 0, "describe_include_subcolumns": 0}
+CATALOG |= {"limit": 0, "offset": 0}
+"""Types of tuples without line breaks, the usual columns of DESCRIBE, and all rows, whatever a user's profile has.
+
+https://clickhouse.com/docs/operations/settings/settings#print_pretty_type_names
+"""
 
 
 def _rows(connection: HttpConnection, query: str) -> list[list[Any]]:
-    answer = connection.post(f"{query} FORMAT JSONCompactEachRow", settings=ONE_LINE).read()
+    answer = connection.post(f"{query} FORMAT JSONCompactEachRow", settings=CATALOG).read()
     return [json.loads(line) for line in answer.splitlines()]

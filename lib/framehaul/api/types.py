@@ -64,7 +64,7 @@ def postgres_column(name: str, kind: str, *, nullable: bool, labels: tuple[str, 
 
 
 def _postgres_types(name: str, kind: str, labels: tuple[str, ...]) -> tuple[Types, Limit | None]:
-    text = replace(T.TEXT.value, postgres=kind)
+    text = replace(T.TEXT.value, postgres=kind, postgres_select="{0}::text" if labels else "{0}")
     if kind in POSTGRES:
         return POSTGRES[kind], None
     if labels:  # in binary formats a label is text
@@ -130,7 +130,9 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
             types = _clickhouse_types(inner)
         except ValueError as error:
             raise TableError(f"column {name} is {kind}, which framehaul does not carry: {error}") from None
-    low_cardinality = "LowCardinality" in outer and select == "{0}"
+    low_cardinality = "LowCardinality" in outer and types == T.TEXT.value
+    if "LowCardinality" in outer and select == "{0}" and not low_cardinality:
+        select = f"CAST({{0}} AS {f'Nullable({inner})' if 'Nullable' in outer else inner})"
     column = Column(name, schema.kind_of(types), "Nullable" in outer, low_cardinality, exactly=types)
     if column.type is T.LIST and kind != types.clickhouse:  # elements that are not Nullable, or LowCardinality
         select = f"CAST({{0}} AS {types.clickhouse})"

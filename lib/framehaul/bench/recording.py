@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate
@@ -83,7 +83,7 @@ class Recording:
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
-    def log[T, V](self, row: MakeRow[T, V], name: Callable[[T], str] = attrgetter("name")) -> Log[T, V]:
+    def log[T, V](self, row: MakeRow[T, V], name: Callable[[Any], str] = attrgetter("name")) -> Log[T, V]:
         """Return the log of a loop whose passes `row` turns into rows; the progress bar shows the `name` of a task."""
         return Log(
             lambda task, number, outcome: self.write(row(task, number, outcome)),
@@ -92,6 +92,10 @@ class Recording:
             self.expect,
             self.stop,
         )
+
+    def rows(self, kind: Callable[..., store.Row], labels: Callable[[Any], Iterable[object]]) -> MakeRow[Any, Any]:
+        """Return a maker of rows of a kind, which begin with the `labels` of a task; passes give figures by column."""
+        return lambda task, number, outcome: kind(self.run_id, number, *labels(task), **columns_of(outcome))
 
     def technique_log(self, rows: int) -> Log[Technique, Moved]:
         """Return the log of `measure.run` for rows of `store.Result`."""

@@ -53,6 +53,14 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Timed(Row):
+    """One pass of a study that has a speed."""
+
+    seconds: float | None = None
+    rows_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One pass of one technique; a missing number is None, never 0. The fields are the columns of the file.
 

@@ -74,9 +74,9 @@ RACE = Parameter(
 TRIED = Parameter(
     "tried",
     "directions",
-    "techniques for edge cases and faults: all; one of each family and origin (families), or of each direction and "
-    "origin (directions); one beyond and one streamed (fewest); these and a tenth of all, another each day (tenth)",
-    choices=("all", "families", "directions", "fewest", "tenth"),
+    "techniques for edge cases and faults: all; one of each direction and origin (directions); one beyond and one "
+    "streamed (fewest); these and a tenth of all, another each day (tenth)",
+    choices=("all", "directions", "fewest", "tenth"),
     smoke="fewest",
     reference="all",
 )

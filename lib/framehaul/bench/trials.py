@@ -108,7 +108,6 @@ def chosen_techniques(
 ) -> list[Technique]:
     """Return `all` techniques or a part of them.
 
-    - `families`: the first of each direction, origin and family
     - `directions`: the first of each direction and origin, without everyday calls, which take longest
     - `fewest`: of each direction one of origin `beyond`, for writes one for each kind of frame, and one that streams
     - `tenth`: the fewest and every tenth technique, another tenth each day, so that ten days try all
@@ -119,7 +118,6 @@ def chosen_techniques(
         return [one for at, one in enumerate(every) if one in fewest or not (at + day) % 10]
     kinds: dict[str, Callable[[Technique], str]] = {
         "all": lambda one: one.name,
-        "families": lambda one: f"{one.origin} {one.family}",
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
         "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }

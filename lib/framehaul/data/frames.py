@@ -108,11 +108,14 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
     is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
     if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
         return exact_objects(values, kind)
+    found = pl.Series(values=pa.array(values[:0], from_pandas=True)).dtype
+    check_units(found, column)
     try:
         stored = pa.array(values, kind, from_pandas=True)
     except NOT_OF_THE_TYPE as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
-    if column.type in ROUNDED and (given := pa.array(values, from_pandas=True)).type != kind:
+    is_parsed = found == pl.String and column.types.polars.is_integer()
+    if (is_parsed or column.type in ROUNDED) and (given := pa.array(values, from_pandas=True)).type != kind:
         check_kept(pl.Series(column.name, given), pl.Series(values=stored))
     return stored
 
@@ -216,6 +219,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             kept = values = pl.Series(name, uuid_texts(given.to_arrow(compat_level=pl.CompatLevel.oldest())))
         refuse_nulls(values.null_count(), column)
         if values.dtype != wanted:
+            check_units(values.dtype, column)
             try:
                 if column.type in NESTED:
                     check_fields(values.to_arrow().type, column.types.arrow, name)
@@ -231,6 +235,13 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
         if column.type in (*LONG_NUMBERS, *ADDRESSES, ColumnType.FIXED_BYTES):
             check_forms(kept.to_arrow(), column)
     return frame
+
+
+def check_units(found: pl.DataType, column: Column) -> None:
+    """Raise ValueError for numbers in place of dates, times or durations, or the reverse: nobody says in which unit."""
+    kinds = [getattr(kind, "inner", kind) for kind in (found, column.types.polars)]
+    if any(kind.is_numeric() for kind in kinds) and any(kind.is_temporal() for kind in kinds):
+        raise ValueError(f"column {column.name} holds {kinds[0]}, and the table has {kinds[1]}: convert one of them")
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:

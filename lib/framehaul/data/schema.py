@@ -377,9 +377,10 @@ def _part(name: str, types: Types) -> Column:
 def kind_of(types: Types) -> ColumnType:
     """Return the kind that types belong to, whatever their parameters."""
 
-    def without_parameters(of: Types) -> tuple[type, bool, bool, bool]:
+    def without_parameters(of: Types) -> tuple[object, ...]:
         nanoseconds = pa.types.is_timestamp(of.arrow) and of.arrow.unit == "ns"
-        return type(of.polars), of.postgres == "jsonb", nanoseconds, of.clickhouse.startswith("Decimal(")
+        is_decimal, is_fixed = of.clickhouse.startswith("Decimal("), pa.types.is_fixed_size_binary(of.arrow)
+        return type(of.polars), of.postgres == "jsonb", nanoseconds, is_decimal, is_fixed
 
     kinds = [kind for kind in ColumnType if kind.value == types]
     return (kinds or [kind for kind in ColumnType if without_parameters(kind.value) == without_parameters(types)])[0]

@@ -113,9 +113,9 @@ def show(
         kind = frame.schema[name]
         heading, form = heading_and_form(name, kind)
         texts = [cell_text(row, name, form, unstable=name == speed) for row in rows]
-        if kind.is_numeric():
-            texts = [text if one is None else one for one, text in zip(missing, texts, strict=True)]
-            missing = [one and "" for one in missing]  # only the first column of numbers has it
+        for at, row in enumerate(rows if kind.is_numeric() else []):
+            if row[name] is None and (status := missing[at]) is not None:
+                texts[at], missing[at] = status, ""  # only the first missing number of a row has it
         columns.append(Column((titles or {}).get(name, heading), frame[name].to_list(), texts, kind.is_numeric()))
     return Listing(columns, statuses, caption)
 

@@ -18,7 +18,7 @@ from framehaul.bench import ratios, statistics, store
 from framehaul.bench.children import child, context
 from framehaul.bench.meter import Meter
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
+from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -163,15 +163,13 @@ def read_once(answer: Connection, server: Server, call: Call) -> None:
 
 
 @dataclass(frozen=True)
-class BatchedRead(store.Row):
+class BatchedRead(store.Timed):
     """A pass of a call that reads in batches; a missing number is None, never 0."""
 
     database: str
     way: str
     label: str
     rows: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     frames: int | None = None
     arrow_bytes: int | None = None
     """The size of all rows as Arrow."""
@@ -191,9 +189,7 @@ def _read_all(this_run: Recording, both: Servers, size: int, rounds: Rounds) -> 
     """Load a table of `size` rows on both servers and read it with each call, in a child process."""
     content = generator.arrow_table(TABLE, size, rounds.seed)
     sent = sums_of(to_polars(content, TABLE))
-
-    def row(call: Call, number: int, outcome: Pass[dict[str, Any]]) -> BatchedRead:
-        return BatchedRead(this_run.run_id, number, *call[:3], size, **columns_of(outcome))
+    row = this_run.rows(BatchedRead, lambda call: (*call[:3], size))
 
     def measure(call: Call, _: int) -> dict[str, Any]:
         with child(context(__name__), call.name, read_once, both.of(call.database), call) as process:

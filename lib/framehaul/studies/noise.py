@@ -23,7 +23,7 @@ AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
 
 
 @dataclass(frozen=True)
-class Result(store.Row):
+class Result(store.Timed):
     """One pass of a technique as one of its variants; a missing number is None, never 0."""
 
     database: str
@@ -32,8 +32,6 @@ class Result(store.Row):
     label: str
     variant: str
     rows: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     client_cpu_s: float | None = None
     client_system_s: float | None = None
     minor_faults: int | None = None

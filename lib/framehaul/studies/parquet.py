@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, right
+from framehaul.bench.rounds import Ok, Rounds, attempt, in_rounds, right
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
@@ -173,15 +173,15 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     def name(trial: Trial) -> str:
         return f"{trial[0].name}_{trial[1].replace(' ', '_')}"
 
-    def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
+    def labels(trial: Trial) -> tuple[object, ...]:
         writer, codec = trial
-        labels = name(trial), writer.name, writer.label, "defaults" if codec == writer.default else "codec", codec
-        return RoundTrip(this_run.run_id, number, *labels, rows, **columns_of(ended))
+        kind = "defaults" if codec == writer.default else "codec"
+        return name(trial), writer.name, writer.label, kind, codec, rows
 
     def measure(trial: Trial, _: int = 0) -> dict[str, Any]:
         return measured(trial, client_of(trial[0]), content, path)
 
-    in_rounds(trials, Rounds(rounds, warmup, seed), measure, this_run.log(row, name), home)
+    in_rounds(trials, Rounds(rounds, warmup, seed), measure, this_run.log(this_run.rows(RoundTrip, labels), name), home)
     # Chunks are read outside the rounds, which an interrupted run does not repeat.
     default_files = []
     for trial in ((writer, writer.default) for writer in WRITERS):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
+from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
@@ -147,15 +147,13 @@ type Task = tuple[int, Script]
 
 
 @dataclass(frozen=True)
-class Result(store.Row):
+class Result(store.Timed):
     """A pass of a script; a missing number is None, never 0."""
 
     database: str
     direction: str
     script: str
     rows: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     client_cpu_s: float | None = None
     peak_rss_bytes: int | None = None
 
@@ -169,9 +167,7 @@ def run(this_run: Recording, *, sizes: list[int], rounds: int, warmup: int, seed
         generated, ids = generator.arrow_table(TABLE, rows, seed), pa.array(range(rows), pa.int64())
         contents[rows] = generated.set_column(0, "id", ids).cast(TABLE.arrow_schema)
         pq.write_table(contents[rows], home / f"{rows}.parquet")
-
-    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-        return Result(this_run.run_id, number, *task[1][:3], task[0], **columns_of(outcome))
+    row = this_run.rows(Result, lambda task: (*task[1][:3], task[0]))
 
     def measure(task: Task, _: int) -> dict[str, Any]:
         return measured(task[1], contents[task[0]], home, both)
@@ -195,7 +191,7 @@ def measured(script: Script, content: pa.Table, home: Path, both: Servers) -> di
     tables.make(TABLE, content if script.direction == "read" else None)
     (home / "script.py").write_text(script.code, "utf8")
     at = both.clickhouse
-    address = f"http://{quote(at.user, '')}:{quote(at.password, '')}@{at.host}:{at.http_port}/{at.database}"
+    address = at.url.replace("://", f"://{quote(at.user, '')}:{quote(at.password, '')}@") + at.database
     environment = os.environ | {"DATABASE_URL": both.postgres.dsn(), "CLICKHOUSE_URL": address}
     command = [sys.executable, "-c", LAUNCHER, sys.executable, "script.py", str(home / f"{rows}.parquet")]
     printed = output_of(command, PATIENCE_SECONDS, cwd=home, env=environment)

@@ -47,7 +47,8 @@ NEEDS = (
 
 TERMS = "locks {0.locks}; visible while it runs: {0.others_see}; left after a failure: {0.after_failure}"
 GAIN = {name.replace("ratio", "gain"): kind for name, kind in statistics.RATIO.items()}
-CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "terms": pl.String()}
+CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "rows": pl.Int64()}
+CHOSEN |= {"terms": pl.String()}
 
 
 def matrix() -> pl.DataFrame:
@@ -87,7 +88,7 @@ def which(
 
     `take` has the fastest technique of each kind of frame, the fastest first. `gain` (with `gain_low`, `gain_high` and
     `gain_rounds`) is its rows/s over the rows/s of the `usual` technique of the database and direction, at the most
-    rows that both moved. `terms` name the `refused` types of the first. A need without a technique has no row.
+    `rows` that both moved. `terms` name the `refused` types of the first. A need without a technique has no row.
     """
     exact = statistics.summary(passes).filter(
         ~pl.col("origin").is_in(["baseline", "framehaul"]), pl.col("median_rows_per_s").is_not_null(), dtypes="exact"
@@ -105,8 +106,9 @@ def which(
         take = {frame: name for *_, name, frame in reversed(fitting)}
         best, other = fitting[0][:3], passes_of.get((*path, usual.get(path, "")))
         gain = Ratio() if other is None else ratio_at_same_rows(passes_of[best], other)
+        rows = None if other is None else max({*passes_of[best]["rows"]} & {*other["rows"]}, default=None)
         names, terms = sorted(take.values(), key=best[2].__ne__), terms_of[best]
         said = [TERMS.format(terms)] if terms else []
         said += [f"refuses {' and '.join(refused[best])}"] if best in refused else []
-        chosen.append((need.text, names, *gain.values, "; ".join(said)))
+        chosen.append((need.text, names, *gain.values, rows, "; ".join(said)))
     return pl.DataFrame(chosen, schema=CHOSEN, orient="row")

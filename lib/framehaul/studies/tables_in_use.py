@@ -125,7 +125,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row(store.Row):
+class Row(store.Timed):
     """A pass of an append, alone or together with other clients, or what a client saw of such a pass."""
 
     database: str
@@ -137,8 +137,6 @@ class Row(store.Row):
     rows: int
     part: str
     """`append`; `alone` or `together` for the table that others use; or the name of another client."""
-    seconds: float | None = None
-    rows_per_s: float | None = None
     index_bytes: int | None = None
     index_growth_bytes: int | None = None
     wal_bytes: int | None = None

@@ -15,7 +15,7 @@ import polars as pl
 
 from framehaul.bench import ratios, store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
+from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.bench.statistics import RATIO
 from framehaul.data.equality import Difference, other_shape
 from framehaul.errors import ServerError, WrongResultError
@@ -70,7 +70,7 @@ CLICKHOUSE = [_python("clickhouse", *each) for each in clickhouse.DRIVERS.items(
 
 
 @dataclass(frozen=True)
-class Measurement(store.Row):
+class Measurement(store.Timed):
     """A pass of a driver and query; a missing number is None, never 0."""
 
     driver: str
@@ -81,9 +81,7 @@ class Measurement(store.Row):
     connections: int
     queries: int | None = None
     rows: int | None = None
-    seconds: float | None = None
     queries_per_s: float | None = None
-    rows_per_s: float | None = None
     latency_mean_ms: float | None = None
     latency_p50_ms: float | None = None
     latency_p90_ms: float | None = None
@@ -136,10 +134,7 @@ def _measure(
     this_run: Recording, target: Target, tasks: list[Task], rounds: Rounds, time: Mapping[str, float] = ONE_QUERY
 ) -> None:
     """Measure the tasks on a server and record every pass."""
-
-    def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Measurement:
-        driver, shape, connections = task
-        return Measurement(this_run.run_id, number, *driver[:-1], shape.name, connections, **columns_of(ended))
+    row = this_run.rows(Measurement, lambda task: (*task[0][:-1], task[1].name, task[2]))
 
     def measure(task: Task, _: int) -> dict[str, Any]:
         return measured(task, target, this_run.settings, time)

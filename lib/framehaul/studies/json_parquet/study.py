@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from framehaul.bench import store
 from framehaul.bench.meter import children_cpu_s
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, describe, in_rounds, right
+from framehaul.bench.rounds import Rounds, describe, in_rounds, right
 from framehaul.data.schema import ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
@@ -82,7 +82,7 @@ The process prints what the conversion took, as `json_lines` does, or nothing: t
 
 
 @dataclass(frozen=True)
-class Conversion(store.Row):
+class Conversion(store.Timed):
     """A pass of a converter with a codec; a missing number is None, never 0.
 
     `types` and `row_order` are those of `buildings.difference`; programs have no `peak_rss_bytes`.
@@ -92,8 +92,6 @@ class Conversion(store.Row):
     label: str
     codec: str
     rows: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     client_cpu_s: float | None = None
     peak_rss_bytes: int | None = None
     output_bytes: int | None = None
@@ -108,10 +106,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
     content, temporary = buildings.table(rows, seed), tempfile.TemporaryDirectory
     home = Path(this_run.entered(temporary(prefix="framehaul-json-", ignore_cleanup_errors=True)))
     pl.DataFrame(content).write_ndjson(lines := home / "lines.jsonl")
-
-    def row(task: tuple[str, str], number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-        labels = task[0], CONVERTERS[task[0]][0], task[1]
-        return Conversion(this_run.run_id, number, *labels, rows, **columns_of(ended))
+    row = this_run.rows(Conversion, lambda task: (task[0], CONVERTERS[task[0]][0], task[1], rows))
 
     def convert(task: tuple[str, str], _: int) -> dict[str, Any]:
         return measured(CONVERTERS[task[0]][1](this_run.settings), task[1], lines, content)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from framehaul.data.frames import validated
 from framehaul.errors import FrameError, SettingsError
+from framehaul.techniques.prepare import DATES, any_outside
 
 KINDS = (
     "Parquet, CSV (.csv or .tsv, also .gz or .zst), or Arrow IPC (.arrow, .ipc, .feather). Read it into a dataframe, "
@@ -178,7 +179,10 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
     return pa.Table.from_arrays([values for values, _ in columns], header), [
         f"A CSV has no types: they are inferred from {of}. A field with nothing in it is NULL, and among numbers, "
         "dates and booleans so are `NA`, `NULL`, `NaN` and the like.",
-        *[f"`{name}` stays text: as a number, `{first}` would be written otherwise" for name, first in decided],
+        *[
+            f"`{name}` stays text: no other type has its fields as they are written (`{first}`)"
+            for name, first in decided
+        ],
     ]
 
 
@@ -217,6 +221,7 @@ def _texts(path: Path, rows: int, form: Form, header: list[str], *, quote: str) 
         "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip,
         "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": True,
         "auto_detect": False, "strict_mode": True, "allow_quoted_nulls": False, "max_line_size": READ_BYTES,
+        "hive_partitioning": False,
     }  # fmt: skip
     given = ", ".join(f"{name} = {value!r}" for name, value in options.items())
     with duckdb.connect() as connection:
@@ -236,7 +241,7 @@ def _all_in_pairs(texts: pa.Table) -> bool:
 def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str | None]:
     """Return a CSV column in a type whose values are written as its fields are, else as text.
 
-    A fraction may have more zeros at its end. The second result is the first field that kept a column of numbers text.
+    All fractions may have zeros at their ends. The second result is the first field that kept a column text.
     """
     if decimal == ",":
         swapped = texts  # 1.234,5 becomes 1,234.5, which is no number
@@ -256,13 +261,17 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
             return present.cast(pa.int64()), None
         digits = pc.utf8_length(pc.replace_substring_regex(written, "[^0-9]", ""))
         long = written.filter(pc.and_(plain, pc.greater(digits, FLOAT_DIGITS)))
-        otherwise = [one for one in others.to_pylist() + long.to_pylist() if not _is_as_written(one)]
+        long = long.filter(pc.not_equal(long.cast(pa.float64()).cast(pa.string()), long))
+        otherwise = _padded(written) or [
+            one for one in others.to_pylist() + long.to_pylist() if not _is_as_written(one)
+        ]
         kinds = [] if otherwise else [pa.float64()]
     elif not pc.any(plain).as_py():
         kinds = OTHER_TYPES
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
-            return present.cast(kind), None
+            typed, is_kept = present.cast(kind), kind not in OTHER_TYPES or _is_one_form(written, kind)
+            return (typed, None) if is_kept else (texts, written[0].as_py())
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
         return texts, next(iter(otherwise), None)
@@ -271,7 +280,30 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
 
 def _is_as_written(number: str) -> bool:
     """Return whether a float has the digits of this fraction or power, apart from zeros at the end."""
-    return ("." in number or "e" in number) and Decimal(repr(float(number))) == Decimal(number)
+    is_of_form = "e" in repr(float(number)) if "e" in number else "." in number
+    return is_of_form and Decimal(repr(float(number))) == Decimal(number)
+
+
+def _padded(written: pa.ChunkedArray) -> list[str]:
+    """Return the first number with a zero at its end that others lack, as in 3.1 and 3.10, or in 1 and 1.0."""
+    padded = written.filter(pc.match_substring_regex(written, "^-?[0-9]+[.][0-9]*0$"))
+    digits = pc.utf8_length(pc.replace_substring_regex(written, "^[^.]*[.]?", ""))
+    if pc.all(pc.ends_with(padded, ".0"), min_count=0).as_py():  # as in repr(), which has no integers
+        padded = padded if pc.any(pc.match_substring_regex(written, "^[^.e]*$")).as_py() else padded[:0]
+    return [] if pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
+
+
+def _is_one_form(written: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Return whether all booleans, dates or moments are written alike, and servers have them; moments are in UTC."""
+    forms = pc.unique(pc.replace_substring_regex(pc.replace_substring_regex(written, "[.][0-9]+", ""), "[0-9]", "0"))
+    if pa.types.is_boolean(kind):
+        pairs = [{style("true"), style("false")} for style in (str.lower, str.title, str.upper)]
+        return any({*forms.to_pylist()} <= pair for pair in pairs)
+    values = written.cast(kind)
+    if pa.types.is_date(kind) and any_outside(values, *DATES["Date32"][:2]):
+        return False
+    is_in_utc = pc.all(pc.match_substring_regex(written, "(Z|[+]00(:?00)?)$")).as_py()
+    return len(forms) == 1 and (is_in_utc or not getattr(kind, "tz", None))
 
 
 def _check_memory(size: int) -> None:

@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from framehaul import servers
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, columns_of, in_rounds, value_of
+from framehaul.bench.rounds import Ok, Pass, Rounds, attempt, in_rounds, value_of
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.servers import PostgresServer
@@ -200,16 +200,12 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
     def bench_of(task: Task) -> Bench:
         return value_of(value_of(benches[task[0]])[task[1].scale])
 
-    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-        service, test = task
-        labels = service.name, service.label, test.name, test.scale, test.clients
-        return Result(this_run.run_id, number, *labels, **columns_of(outcome))
-
     def measure(task: Task, _: int) -> dict[str, Any]:
         bench = bench_of(task)
         written.update([] if task[1].select_only else [task])
         return bench.run(task[1])
 
+    row = this_run.rows(Result, lambda task: (*task[0][:2], task[1].name, task[1].scale, task[1].clients))
     for service in offered:
         this_run.progress(f"{service.name}: creating data")
         benches[service] = attempt(partial(prepared, service), home)

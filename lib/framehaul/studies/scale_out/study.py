@@ -23,7 +23,7 @@ import polars as pl
 from framehaul.bench import store
 from framehaul.bench.meter import Meter
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds, right
+from framehaul.bench.rounds import Rounds, Skipped, in_rounds, right
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS as TABLE
@@ -165,7 +165,7 @@ def read(target: moves.Target, technique: Technique, pieces: int, directory: Pat
 
 
 @dataclass(frozen=True)
-class Result(store.Row):
+class Result(store.Timed):
     """A pass of a direction with a number of workers and partitions; a missing number is None, never 0."""
 
     database: str
@@ -175,8 +175,6 @@ class Result(store.Row):
     workers: int
     partitions: int
     rows: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     server_cpu_s: float | None = None
 
 
@@ -203,10 +201,7 @@ def run(
 ) -> None:
     """Write partitions of a table and read them back; raises SettingsError when the scheduler cannot be used."""
     both = this_run.servers()
-
-    def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-        return Result(this_run.run_id, number, *task.technique.key, *task[1:], rows, **columns_of(outcome))
-
+    row = this_run.rows(Result, lambda task: (*task.technique.key, *task[1:], rows))
     try:
         cluster = this_run.entered(opened(this_run.settings, max(workers)))
     except UnavailableError as error:

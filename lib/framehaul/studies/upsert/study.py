@@ -10,7 +10,7 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
+from framehaul.bench.rounds import Rounds, in_rounds
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
@@ -22,12 +22,10 @@ from framehaul.techniques.registry import DATABASES, frame_and_driver
 
 MOST_ROWS = 2_000
 """The maximum of rows of a table that is read as a whole after each trial."""
-MOST_REPEATED_ROWS = 5_000_000
-"""The maximum of rows of a table with several rounds; creating a larger one takes half a minute for each pass."""
 
 
 @dataclass(frozen=True)
-class Row(store.Row):
+class Row(store.Timed):
     """A pass of an upsert; a missing number is None, never 0."""
 
     part: str
@@ -37,8 +35,6 @@ class Row(store.Row):
     target_rows: int
     rows: int
     share: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
     read_before_s: float | None = None
     """The seconds of a reader's query over the whole table before the upsert."""
     longest_read_s: float | None = None
@@ -66,12 +62,8 @@ class Trial(NamedTuple):
 
     def run(self, this_run: Recording, server: Server, warmup: int, seed: int) -> bool:
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
-
-        def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            named, case = (self.part, one.database, one.name, one.label), self.case
-            sizes = case.target_rows, case.rows, case.share
-            return Row(this_run.run_id, number, *named, *sizes, **columns_of(outcome))
-
+        sizes = self.case.target_rows, self.case.rows, self.case.share
+        row = this_run.rows(Row, lambda one: (self.part, one.database, one.name, one.label, *sizes))
         rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
         if not log.left(self.upserts, rounds):
             return False
@@ -90,11 +82,10 @@ def run(
     tables = ", ".join(f"{one:,}" for one in sorted(targets))
     this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
     every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
-    timed_cases = [(case, rounds if case.target_rows <= MOST_REPEATED_ROWS else 1) for case in every]
     whole, small = Case(min(targets), min(targets), max(shares)), Case(few, max(1, few // 10), max(shares))
     trials = {
         database: [
-            *(Trial("speed", case, upserts(database), passes, measure.timed) for case, passes in timed_cases),
+            *(Trial("speed", case, upserts(database), rounds, measure.timed) for case in every),
             Trial("reader", whole, tried_here, 1, measure.watched),  # all rows are upserted
             Trial("writers", small, tried_here, rounds, measure.together),
             Trial("sent twice", small, tried_here, 1, measure.sent_twice),

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from framehaul.bench import store
 from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds, right
+from framehaul.bench.rounds import Rounds, in_rounds, right
 from framehaul.data.schema import COMMENT, ColumnType
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
@@ -179,7 +179,7 @@ type Task = tuple[Route, str]
 
 
 @dataclass(frozen=True)
-class Result(store.Row):
+class Result(store.Timed):
     """A pass of a route into a warehouse; a missing number is None, never 0."""
 
     route: str
@@ -191,8 +191,6 @@ class Result(store.Row):
     file_bytes: int | None = None
     files_s: float | None = None
     load_s: float | None = None
-    seconds: float | None = None
-    rows_per_s: float | None = None
 
 
 @recorded(WAREHOUSE, Result)
@@ -205,10 +203,7 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, 
     home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-warehouse-"))) / "files"
     this_run.entered(PostgresTables(both.postgres).loaded(TABLE, content))
     this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
-
-    def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
-        route, warehouse = task
-        return Result(this_run.run_id, number, *route[:-1], warehouse, rows, **columns_of(ended))
+    row = this_run.rows(Result, lambda task: (*task[0][:-1], task[1], rows))
 
     def move(task: Task, _: int) -> dict[str, Any]:
         return moved(task, both, this_run.settings, content, home, parallel)

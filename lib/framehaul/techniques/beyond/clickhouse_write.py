@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 # that is not nullable is an error and not a zero. A missing column is an error, column names are case-sensitive, and
 # types are sent as names. https://clickhouse.com/docs/operations/settings/formats
 INSERT: dict[str, str | int] = {"async_insert": 0, "wait_for_async_insert": 1, "input_format_null_as_default": 0}
-INSERT |= {"input_format_native_decode_types_in_binary_format": 0}
+# A Distributed table has sent them to its shards.
+INSERT |= {"input_format_native_decode_types_in_binary_format": 0, "insert_distributed_sync": 1}
 INSERT |= {f"input_format_{form}_allow_missing_columns": 0 for form in ("arrow", "parquet")}
 INSERT |= {f"input_format_{form}_case_insensitive_column_matching": 0 for form in ("arrow", "parquet")}
 

@@ -119,7 +119,7 @@ def picked(content: pa.Table, rows: Int64s) -> Iterator[pa.RecordBatch]:
         part = rows[at : at + GATHERED_ROWS]
         adjacent = (np.diff(part) == 1).all()
         chosen = content.slice(part[0], len(part)) if adjacent else content.take(pa.array(part))
-        yield chosen.combine_chunks().to_batches()[0]
+        yield from chosen.combine_chunks().to_batches()  # more than 2 GiB of text stay in several
 
 
 def presorted(frame: DataFrame, table: Table) -> tuple[pa.Table, Int64s]:
@@ -210,8 +210,9 @@ def polars_psycopg_copy_binary(connection: Connection[Any], table: Table, frame:
     frame = prepare_rows(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with in_utf8(connection), connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        # Types that psycopg does not know, such as enums, have the binary form of text.
-        names = [re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns]
+        # What is text in a frame, and types that psycopg does not know, such as enums, have the binary form of text.
+        names = ["text" if one.type is ColumnType.TEXT else one.types.postgres for one in table.columns]
+        names = [re.sub(r"\(.*\)", "", name) for name in names]
         copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
         for row in frame.iter_rows():
             values = list(row)

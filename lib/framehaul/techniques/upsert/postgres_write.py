@@ -140,7 +140,8 @@ def polars_psycopg_pipeline_on_conflict(connection: Connection[Any], table: Tabl
     # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
     rows = ordered_rows(frame, table)
     statement = upsert_of(table, "VALUES ({})")
-    with connection.transaction(), connection.pipeline():
-        connection.execute(UTF8)
-        for row in rows.iter_rows():
-            connection.execute(statement, row, prepare=True)
+    with connection.transaction():
+        connection.execute(UTF8)  # not in the pipeline: psycopg would learn of it too late
+        with connection.pipeline():
+            for row in rows.iter_rows():
+                connection.execute(statement, row, prepare=True)
