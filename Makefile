@@ -21,6 +21,7 @@ endif
 # These may stand in the environment as well; names as short as A and B may stand there for something else.
 LASTING := ROWS ROUNDS WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION WORKLOAD PRESET SERVERS SCHEDULER OUT FRESH NOTEBOOKS DATA KEY SORT MODE CSV RACE
 GIVEN += $(foreach name,$(LASTING),$(if $(filter environment,$(origin $(name))),$(name)))
+$(foreach name,$(GIVEN),$(eval override $(name) := $$(value $(name))))
 export $(GIVEN)
 # Some systems tell Python to write no bytecode: every kernel would compile again all that it imports, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,7 +58,7 @@ explore: $(ENVIRONMENT) ## JupyterLab with the explorer of results; needs no ser
 lab: $(ENVIRONMENT) ## JupyterLab with the servers running (until Ctrl-C)
 	@$(FRAMEHAUL) lab $(VARIABLES)
 
-compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, FORMAT; 2 s)
+compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES; 2 s)
 	@$(FRAMEHAUL) compare $(VARIABLES)
 
 report: $(ENVIRONMENT) ## make pages and figures again from the results there are, without measuring (2 min)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, get_args
+from typing import Any
 
 from framehaul.bench.study import NOTEBOOKS, Study, as_given
 from framehaul.errors import FrameError, ResultsError, ServerError, SettingsError, UnavailableError
@@ -149,14 +149,12 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     from framehaul.bench import compare
     from framehaul.reporting import comparison  # importing dataframe libraries is slow
 
-    if arguments.format not in (known := get_args(comparison.Format)):
-        raise SettingsError(f"FORMAT={arguments.format!r} is unknown; use one of {', '.join(known)}")
     paths = arguments.results or [arguments.a, arguments.b]
     if len(paths) != 2 or not all(paths):  # noqa: PLR2004  A and B
         raise SettingsError("compare takes two runs: make compare A=before B=after, or framehaul compare before after")
     a, b = (registry.read_run(Path(path)) for path in paths)
     result = compare.compare(a, b, arguments.techniques)
-    print(comparison.render(result, arguments.format))
+    print(comparison.render(result))
     return result.status
 
 
@@ -220,7 +218,6 @@ OPTIONS = {
     "a": "compare: the run before",
     "b": "compare: the run after",
     "techniques": "compare: words in the names of techniques, or column=value",
-    "format": "compare: markdown or csv",
     "machine": "submit: a name for the machine of the run",
 }
 """Help texts of the arguments that are not parameters of studies."""
@@ -231,7 +228,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("command", choices=COMMANDS)
     runs = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
     parser.add_argument("results", nargs="*", help=runs)
-    parser.set_defaults(**dict.fromkeys(OPTIONS, "") | {"format": "markdown", "mode": "append"})
+    parser.set_defaults(**dict.fromkeys(OPTIONS, "") | {"mode": "append"})
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # Capitals are the form of the variables of make.

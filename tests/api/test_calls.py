@@ -299,7 +299,7 @@ def of_pandas(**columns: Any) -> pd.DataFrame:
             lambda: of_pandas(id=[1, 2, 3]).set_index(pd.Index(["a", "b", "c"])),
             POSTGRES,
             FrameError,
-            "which has no name",
+            "the index None would",
         ),
         (lambda: of_pandas().rename(columns={"id": 0}), POSTGRES, FrameError, r"the column 0 .*columns\.astype\(str\)"),
         (lambda: of_pandas(price=[Decimal(1), Decimal("NaN"), None]), POSTGRES, FrameError, "price, row 1: NaN is no"),

@@ -142,10 +142,10 @@ def test_changes_of_status_and_dtypes(tmp_path: Path) -> None:
     assert of(found) == expected
     assert found.status == 1
     assert of(both(b, a))["ok text"] == ("improvement", "dtypes x:str -> exact")
-    markdown, table = (comparison.render(found, form) for form in ("markdown", "csv"))
+    markdown = comparison.render(found)
     assert r"| ok -> failed: content \| differs |" in markdown
     assert "median ratio of all: 1.00x; far from 1 the machine itself has changed" in markdown
-    rows = pl.read_csv(table.encode()).select("technique", "verdict", "why").rows()
+    rows = found.rows.select("technique", "verdict", "why").rows()
     assert ("ok failed", *expected["ok failed"]) in rows
 
 
@@ -215,7 +215,6 @@ def test_the_command_ends_with_0_1_or_2_and_says_why(tmp_path: Path, within: Run
         (2, "does not exist", (str(a), str(tmp_path / "c"))),
         (2, "takes two runs", (str(a),)),
         (2, "fits no technique", (str(a), str(b), "--techniques=other")),
-        (2, "FORMAT='html'", (str(a), str(b), "--format=html")),
     ):
         done = within("compare", *arguments, state_dir=tmp_path / "state")
         assert (done.returncode, said in (done.stderr if status == 2 else done.stdout)) == (status, True), said

@@ -4,13 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from framehaul.bench import meter
-from framehaul.bench.meter import Meter, cores_cpu_s
+from framehaul.bench.meter import Meter
 
 BURNER = """
 import sys, time
@@ -85,25 +82,4 @@ def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known(burner: Burner) -
     for watch in (ending, Meter(burner.process.pid), Meter(None)):
         watch.start(cold=True)
         usages.append(watch.stop())
-    assert {(one.peak_rss_bytes, one.server_cpu_s, one.other_cpu_s) for one in usages} == {(None, None, None)}
-
-
-def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter(((100.0, 1.0), (100.5, 1.0)))
-    monkeypatch.setattr(meter, "cores_cpu_s", lambda: next(counts))
-    watch = Meter(burner.process.pid)
-    watch.start()
-    burner.ask(0.2)
-    usage = watch.stop()
-    assert usage.server_cpu_s is not None
-    assert usage.other_cpu_s == pytest.approx(0.5 - usage.client_cpu_s - usage.server_cpu_s)
-
-
-def test_what_cores_did_is_read_of_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    def core(user: float, steal: float) -> SimpleNamespace:
-        return SimpleNamespace(user=user, nice=0.5, system=0.25, idle=40.0, irq=60.0, softirq=70.0, steal=steal)
-
-    monkeypatch.setattr(psutil, "cpu_times", lambda **_: [core(1.0, 0.5), core(2.0, 1.0), core(9.0, 9.0)])
-    for cores, expected in (({0, 1}, (6.0, 1.5)), ({1}, (3.75, 1.0)), ({7}, None)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
-        assert cores_cpu_s() == expected
+    assert {(one.peak_rss_bytes, one.server_cpu_s) for one in usages} == {(None, None)}

@@ -149,11 +149,9 @@ def _check_kind(frame: str) -> None:
 
 def as_frame(frame: object) -> Frame:
     """Return a frame of Polars or pandas; Arrow becomes Polars without a copy. Raises FrameError for what is none."""
-    if is_pandas(frame) and any(name is not None for name in frame.index.names):
+    if is_pandas(frame) and ({*frame.index.names} != {None} or (len(frame) and frame.index.dtype.kind not in "iu")):
         names = ", ".join(map(repr, frame.index.names))
         raise FrameError(f"the index {names} would be left out: reset_index() makes columns of it, drop=True drops it")
-    if is_pandas(frame) and len(frame) and frame.index.dtype.kind not in "iu":
-        raise FrameError("the index, which has no name, would be left out: reset_index(drop=True) drops it")
     if is_pandas(frame) and (wrong := [name for name in frame.columns if not isinstance(name, str)]):
         raise FrameError(f"the column {wrong[0]!r} has no text as its name: frame.columns = frame.columns.astype(str)")
     if isinstance(frame, pl.DataFrame) or is_pandas(frame):
@@ -236,8 +234,7 @@ def _check_zone(frame: Frame, column: Column) -> None:
     """Raise FrameError for moments of a zone in a column without one, and for the reverse, in lists as well."""
     zones, wanted = _zones(frame[column.name]), getattr(column.innermost.types.arrow, "tz", None)
     if not wanted and (zone := next(filter(None, zones), None)):
-        remedy = "take it off, or declare one there"
-        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
+        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: take it off")
     if wanted and None in zones:
         raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
 
@@ -261,12 +258,11 @@ def _encoding_kept(target: Address) -> Iterator[None]:
     if isinstance(target, str | HttpConnection):
         yield
         return
-    before = target.info.parameter_status("client_encoding")
+    before = (info := target.info).parameter_status("client_encoding")
     try:
         yield
     finally:
-        now, status = target.info.parameter_status("client_encoding"), target.info.transaction_status.name
-        if now != before and status == "INTRANS":
+        if info.parameter_status("client_encoding") != before and info.transaction_status.name == "INTRANS":
             target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
 
 

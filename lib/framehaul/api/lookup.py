@@ -336,8 +336,6 @@ def clickhouse_target(connection: HttpConnection, table: str, given: Collection[
     if not found:
         raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
     (sorting, partition, engine, whole_engine), *_ = found
-    if engine == "View":
-        raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
     # As a part of the first query it takes longer.
     columns, computed, needed = _declared(_rows(connection, _COLUMNS.format(*places)))
     # ORDER BY (id) is "(id)".
@@ -395,11 +393,8 @@ def _clickhouse_name(table: str, database: str) -> tuple[str, str]:
 
 
 CATALOG = {"print_pretty_type_names": 0, "describe_compact_output": 0, "describe_include_subcolumns": 0}
-CATALOG |= {"limit": 0, "offset": 0}
-"""Types of tuples without line breaks, the usual columns of DESCRIBE, and all rows, whatever a user's profile has.
-
-https://clickhouse.com/docs/operations/settings/settings#print_pretty_type_names
-"""
+CATALOG |= {"limit": 0, "offset": 0}  # https://clickhouse.com/docs/operations/settings/settings
+"""Types of tuples without line breaks, the usual columns of DESCRIBE, and all rows, whatever a user's profile has."""
 
 
 def _rows(connection: HttpConnection, query: str) -> list[list[Any]]:

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import os
 import resource
 import sys
 import time
@@ -28,7 +27,6 @@ class Usage:
 
     - `client_system_s`: the kernel's part of the client's CPU: copying to and from sockets, finding and zeroing memory
     - `minor_faults`: pages of memory that the kernel gave the client on first access
-    - `other_cpu_s`: all other processes, with the time that the host of a virtual machine did not run it
     """
 
     client_cpu_s: float
@@ -36,7 +34,6 @@ class Usage:
     peak_rss_bytes: int | None
     client_system_s: float | None = None
     minor_faults: int | None = None
-    other_cpu_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,24 +74,21 @@ class Meter:
                 time.sleep(0.05)
             self._resting_bytes = self._own.memory_info().rss
             self._rss_bytes, self._lazy_bytes = reset_peak_rss(), _own_bytes("smaps_rollup", "LazyFree:") or 0
-        self._server_cpu_s, self._cores = family_cpu_s(self._server), cores_cpu_s()
+        self._server_cpu_s = family_cpu_s(self._server)
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._client_cpu_ns = time.process_time_ns()
 
     def stop(self) -> Usage:
         """Return the usage since `start`."""
         client = (time.process_time_ns() - self._client_cpu_ns) / 1e9
-        usage, cores = resource.getrusage(resource.RUSAGE_SELF), cores_cpu_s()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         peak_growth = peak_rss_growth(self._rss_bytes)
         if peak_growth is not None:  # it may have reused pages of MADV_FREE, which are counted until they are taken
             peak_growth += max(0, self._lazy_bytes - (_own_bytes("smaps_rollup", "LazyFree:") or 0))
         before, after = self._server_cpu_s, family_cpu_s(self._server)
         server = None if before is None or after is None else max(0.0, after - before)
-        other = None
-        if cores and self._cores and server is not None:
-            other = max(0.0, cores[0] - self._cores[0] - client - server)
         system, faults = usage.ru_stime - self._usage.ru_stime, usage.ru_minflt - self._usage.ru_minflt
-        return Usage(client, server, peak_growth, system, faults, other)
+        return Usage(client, server, peak_growth, system, faults)
 
 
 def family_cpu_s(parent: psutil.Process | None) -> float | None:
@@ -133,22 +127,6 @@ def children_cpu_s() -> float:
     """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def cores_cpu_s() -> tuple[float, float] | None:
-    """Return the busy and the stolen seconds of this process's cores since the machine started; None if not counted.
-
-    Stolen is the time that a virtual machine was ready to run and its host ran others. Busy is that and user and kernel
-    time, in ticks of 10 ms, without interrupts: on loopback they are the packets of client and server.
-    """
-    try:
-        every = psutil.cpu_times(percpu=True)
-        ours = [every[core] for core in os.sched_getaffinity(0)]
-        stolen = sum(one.steal for one in ours)
-    except (OSError, AttributeError, IndexError):  # not Linux, or a container with another list of cores
-        return None
-    busy = sum(one.user + one.nice + one.system for one in ours) + stolen
-    return (busy, stolen) if busy else None
 
 
 def settle() -> None:

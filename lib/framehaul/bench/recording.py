@@ -17,7 +17,7 @@ import psutil
 from framehaul import servers
 from framehaul.bench import environment, store
 from framehaul.bench.children import ended_with_the_block
-from framehaul.bench.meter import Moved, cores_cpu_s
+from framehaul.bench.meter import Moved
 from framehaul.bench.rounds import Log, Ok, Pass, Skipped, columns_of, interruptible
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
@@ -116,8 +116,8 @@ def _recording(
 
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     results, metadata = settings.out / "results", environment.metadata(settings)
-    # Load and stolen time are not part of the terms: an interrupted run continues under another load.
-    load, cores = [round(one, 2) for one in psutil.getloadavg()], cores_cpu_s()
+    # The load is not part of the terms: an interrupted run continues under another load.
+    load = [round(one, 2) for one in psutil.getloadavg()]
     of_run = {"settings": vars(settings.of_a_run()), "environment": metadata, "code": store.code_digest()}
     with (
         store.writing(
@@ -132,7 +132,6 @@ def _recording(
             bar.write(f"goes on after {resumed_after} passes of an interrupted run; FRESH=1 starts anew")
         yield this_run
         bar.total = bar.n  # skipped tasks take no step
-    cores_now = cores_cpu_s()
     known: dict[str, Any] = {
         "run_id": this_run.run_id,
         "started": f"{started:%Y-%m-%d %H:%M} UTC",
@@ -144,7 +143,6 @@ def _recording(
         "made_with": environment.digest(metadata),
         "resumed_after": resumed_after,
         "data_filesystem": metadata["machine"]["state_dir_filesystem"],
-        "stolen_s": round(cores_now[1] - cores[1], 2) if cores and cores_now else None,
     }
     store.write_run(results, metadata, study.notebook, known | parameters | this_run.metadata)
 

@@ -93,7 +93,6 @@ class Result:
     """The class of a write: `append`, `bulk_load`, `replace` or `upsert`."""
     client_system_s: float | None = None
     minor_faults: int | None = None
-    other_cpu_s: float | None = None
 
 
 def schema_of(kind: RowClass) -> dict[str, type[pl.DataType]]:

@@ -1,8 +1,8 @@
-"""Render a comparison of two runs as Markdown, which is legible in a terminal too, or as CSV."""
+"""Render a comparison of two runs as Markdown, which is legible in a terminal too."""
 
 import textwrap
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import polars as pl
 
@@ -10,14 +10,11 @@ from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
 from framehaul.reporting import tables
 from framehaul.techniques.registry import DATABASES
 
-Format = Literal["markdown", "csv"]
 TITLES = {"a_rows_per_s": "A rows/s", "b_rows_per_s": "B rows/s", "ratio": "B/A (interval)"}
 
 
-def render(comparison: Comparison, form: Format = "markdown") -> str:
-    """Return a comparison as Markdown, or its rows as CSV."""
-    if form == "csv":
-        return comparison.rows.write_csv()
+def render(comparison: Comparison) -> str:
+    """Return a comparison as Markdown."""
     head = [f"- {name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))]
     head += [f"- WARNING: {text}" for text in comparison.warnings]
     head += [f"- changed: {', '.join(comparison.changes)}"] if comparison.changes else []

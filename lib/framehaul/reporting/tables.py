@@ -149,11 +149,9 @@ def versions(study: str = "") -> Markdown:
         f"Machine: {machine_text(made_by['machine'])}",
     ]
     if load := run.get("load_average"):
-        text = ", ".join(f"{one:.2f}" for one in load)
-        disturbance = f"; CPU time stolen during it: {run['stolen_s']:g} s" if run.get("stolen_s") is not None else ""
-        if resumed := run.get("resumed_after"):
-            disturbance += f"; resumed after {resumed} passes, and this line is about the later ones"
-        lines.append(f"Load before the run (1, 5, 15 minutes): {text}{disturbance}")
+        text, resumed = ", ".join(f"{one:.2f}" for one in load), run.get("resumed_after")
+        later = f"; resumed after {resumed} passes, and this line is about the later ones" if resumed else ""
+        lines.append(f"Load before the run (1, 5, 15 minutes): {text}{later}")
     if server := run.get("server", {}):
         parts = [server[name] for name in ("version", "postgres") if name in server]
         parts += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
@@ -212,7 +210,7 @@ def heading_and_form(name: str, kind: pl.DataType | type[pl.DataType] = pl.Float
 
 def thousands(value: float) -> str:
     """Return a number of rows/s as text: `950`, `42k`, `1.35M`."""
-    if abs(value) >= 1e6:  # noqa: PLR2004
+    if abs(value) >= 999_500:  # noqa: PLR2004
         return f"{value / 1e6:.2f}".rstrip("0").rstrip(".") + "M"
     return f"{value / 1e3:.0f}k" if abs(value) >= 1e3 else f"{value:.0f}"  # noqa: PLR2004
 

@@ -6,10 +6,10 @@ Each call that reads in batches runs in its own process, whose memory is measure
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pandas as pd
 import polars as pl
@@ -27,7 +27,7 @@ from framehaul.servers import Server, Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers import ONE_LINE
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import opened_now
 from framehaul.techniques.registry import DATABASES, Database
 
 BATCH_ROWS = 10_000
@@ -155,7 +155,7 @@ def consumed(frames: Frames) -> dict[str, Any]:
 
 def read_once(answer: Connection, server: Server, call: Call) -> None:
     """Read the table once, and send the result of `consumed` and the peak memory."""
-    with cast("AbstractContextManager[Any]", CLIENTS[call.client](server)) as client:
+    with opened_now(call.client, server) as client:
         meter = Meter(server.process_id)
         meter.start(memory=True)
         found = consumed(call.batches(client))

@@ -4,8 +4,7 @@ The first two run the same code, so any difference between them is noise. A cold
 passes have freed, as in a process that has just started.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from framehaul.bench import measure, recording, store
 from framehaul.bench.measure import PassOptions
@@ -22,20 +21,11 @@ from framehaul.techniques.registry import named, renamed
 AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
 
 
-@dataclass(frozen=True)
-class Result(store.Timed):
+@dataclass(frozen=True, kw_only=True)
+class Result(store.Result):
     """One pass of a technique as one of its variants; a missing number is None, never 0."""
 
-    database: str
-    direction: str
-    technique: str
-    label: str
     variant: str
-    rows: int
-    client_cpu_s: float | None = None
-    client_system_s: float | None = None
-    minor_faults: int | None = None
-    other_cpu_s: float | None = None
 
 
 def variants(one: Technique) -> dict[str, Technique]:
@@ -54,9 +44,8 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int) 
 
     def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
         one, variant = of[task]
-        names = {one.name for one in fields(Result)} - {"variant"}
-        passed: dict[str, Any] = vars(recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome))
-        return Result(variant=variant, **{name: passed[name] for name in names})
+        passed = recording.result(this_run.run_id, NOISE.notebook, one, rows, number, outcome)
+        return Result(variant=variant, **vars(passed))
 
     schedule, log = Rounds(rounds, warmup, seed), this_run.log(row)
     for path in COMPARED:

@@ -42,7 +42,7 @@ TRANSFERS = (
 )
 
 SUMMARY = _study("05_summary", headline="readme-answer", only_reads=True)
-OF_SCALING = ROWS.at(30_000, reference=10_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1, reference=0), SEED
+OF_SCALING = ROWS.at(30_000, reference=1_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED
 SCALING = _study("06_scaling", *OF_SCALING)
 ABLATIONS = _study("07_ablations", only_reads=True)
 FIDELITY = _study("08_fidelity", TRIED)

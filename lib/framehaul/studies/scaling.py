@@ -5,13 +5,11 @@ Each move runs in its own process: memory that other passes have freed would hid
 
 import tempfile
 import time
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow.parquet as pq
 
@@ -29,7 +27,7 @@ from framehaul.servers import Server, Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.registry import SCALING
 from framehaul.techniques import Technique
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import opened_now
 from framehaul.techniques.registry import Database, Direction, named
 from framehaul.techniques.streaming import MOVES
 
@@ -119,7 +117,7 @@ def serve(requests: Connection, server: Server, name: str, file: Path, table: Ta
     while True:
         memory = requests.recv()
         # Each pass has a new connection: ClickHouse closes a connection that is idle during a verification.
-        with cast("AbstractContextManager[Any]", CLIENTS[move.client](server)) as client:
+        with opened_now(move.client, server) as client:
             meter.start(memory=memory)
             start = time.perf_counter()
             move.function(client, table, file)

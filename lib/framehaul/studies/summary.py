@@ -46,9 +46,8 @@ NEEDS = (
 )
 
 TERMS = "locks {0.locks}; visible while it runs: {0.others_see}; left after a failure: {0.after_failure}"
-GAIN = {name.replace("ratio", "gain"): kind for name, kind in statistics.RATIO.items()}
-CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "rows": pl.Int64()}
-CHOSEN |= {"terms": pl.String()}
+GAIN = {name.replace("ratio", "gain"): kind for name, kind in statistics.RATIO.items()} | {"rows": pl.Int64()}
+CHOSEN: dict[str, pl.DataType] = {"need": pl.String(), "take": pl.List(pl.String()), **GAIN, "terms": pl.String()}
 
 
 def matrix() -> pl.DataFrame:

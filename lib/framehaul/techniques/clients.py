@@ -20,7 +20,7 @@ from http.client import OK, HTTPConnection, HTTPResponse, HTTPSConnection
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 from urllib.request import Request
 
@@ -506,3 +506,8 @@ CLIENTS: dict[str, Callable[[Any], AbstractContextManager[Any] | AbstractAsyncCo
     name.removeprefix("open_"): function for name, function in [*globals().items()] if name.startswith("open_")
 }
 """The opener `open_<client>` of each client, by the client's name in a technique's record."""
+
+
+def opened_now(client: str, server: Any) -> AbstractContextManager[Any]:
+    """Open a client that is not asynchronous while the block lasts."""
+    return cast("AbstractContextManager[Any]", CLIENTS[client](server))

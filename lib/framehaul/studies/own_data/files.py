@@ -288,17 +288,16 @@ def _padded(written: pa.ChunkedArray) -> list[str]:
     """Return the first number with a zero at its end that others lack, as in 3.1 and 3.10, or in 1 and 1.0."""
     padded = written.filter(pc.match_substring_regex(written, "^-?[0-9]+[.][0-9]*0$"))
     digits = pc.utf8_length(pc.replace_substring_regex(written, "^[^.]*[.]?", ""))
-    if pc.all(pc.ends_with(padded, ".0"), min_count=0).as_py():  # as in repr(), which has no integers
-        padded = padded if pc.any(pc.match_substring_regex(written, "^[^.e]*$")).as_py() else padded[:0]
-    return [] if pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
+    has_integers = pc.any(pc.match_substring_regex(written, "^[^.e]*$")).as_py()
+    is_by_repr = pc.all(pc.ends_with(padded, ".0"), min_count=0).as_py() and not has_integers
+    return [] if is_by_repr or pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
 
 
 def _is_one_form(written: pa.ChunkedArray, kind: pa.DataType) -> bool:
     """Return whether all booleans, dates or moments are written alike, and servers have them; moments are in UTC."""
     forms = pc.unique(pc.replace_substring_regex(pc.replace_substring_regex(written, "[.][0-9]+", ""), "[0-9]", "0"))
     if pa.types.is_boolean(kind):
-        pairs = [{style("true"), style("false")} for style in (str.lower, str.title, str.upper)]
-        return any({*forms.to_pylist()} <= pair for pair in pairs)
+        return len({(one.islower(), one.isupper()) for one in forms.to_pylist()}) == 1
     values = written.cast(kind)
     if pa.types.is_date(kind) and any_outside(values, *DATES["Date32"][:2]):
         return False

@@ -205,7 +205,9 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
         written.update([] if task[1].select_only else [task])
         return bench.run(task[1])
 
-    row = this_run.rows(Result, lambda task: (*task[0][:2], task[1].name, task[1].scale, task[1].clients))
+    row = this_run.rows(
+        Result, lambda task: (task[0].name, task[0].label, task[1].name, task[1].scale, task[1].clients)
+    )
     for service in offered:
         this_run.progress(f"{service.name}: creating data")
         benches[service] = attempt(partial(prepared, service), home)

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from statistics import median
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import polars as pl
 
@@ -28,7 +28,7 @@ from framehaul.servers.relay import relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables, tables_of
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.techniques import Technique
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import opened_now
 from framehaul.techniques.registry import DATABASES, Database, named
 from framehaul.techniques.upsert.rows import target
 
@@ -193,16 +193,11 @@ class Bench:
 
 def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> float:
     """Return the seconds of a technique with these frames, one after another, over an open connection."""
-    with opened(technique, server) as client:
+    with opened_now(technique.client, server) as client:
         begin = time.perf_counter()
         for frame in frames:
             technique.function(client, table, frame)
         return time.perf_counter() - begin
-
-
-def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
-    """Open the client of a technique while the block lasts."""
-    return cast("AbstractContextManager[Any]", CLIENTS[technique.client](server))  # no upsert is asynchronous
 
 
 def processes() -> ForkServerContext:
@@ -322,7 +317,7 @@ def writes(
 ) -> None:
     """Connect, send an answer, run the upsert on request, and send another answer."""
     technique = named(database, "write", name)
-    with opened(technique, server) as client:
+    with opened_now(technique.client, server) as client:
         requests.send(None)
         requests.recv()
         technique.function(client, table, come)
@@ -340,7 +335,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
         if relay is None:
             raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
         table = bench.fresh(technique)
-        with opened(technique, through) as undisturbed:
+        with opened_now(technique.client, through) as undisturbed:
             relay.strike(None)
             technique.function(undisturbed, table, bench.come)
         # Of a single message, half of the bytes.

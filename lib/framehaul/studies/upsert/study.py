@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.recording import Recording, recorded
-from framehaul.bench.rounds import Rounds, in_rounds
+from framehaul.bench.recording import Recording, recorded, which
+from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
@@ -18,22 +18,18 @@ from framehaul.studies.upsert import measure
 from framehaul.studies.upsert.measure import Bench, Case, cases
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.contract import ALL_OR_NOTHING
-from framehaul.techniques.registry import DATABASES, frame_and_driver
+from framehaul.techniques.registry import DATABASES
 
 MOST_ROWS = 2_000
 """The maximum of rows of a table that is read as a whole after each trial."""
 
 
-@dataclass(frozen=True)
-class Row(store.Timed):
+@dataclass(frozen=True, kw_only=True)
+class Row(store.Result):
     """A pass of an upsert; a missing number is None, never 0."""
 
     part: str
-    database: str
-    technique: str
-    label: str
     target_rows: int
-    rows: int
     share: int
     read_before_s: float | None = None
     """The seconds of a reader's query over the whole table before the upsert."""
@@ -62,8 +58,14 @@ class Trial(NamedTuple):
 
     def run(self, this_run: Recording, server: Server, warmup: int, seed: int) -> bool:
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
-        sizes = self.case.target_rows, self.case.rows, self.case.share
-        row = this_run.rows(Row, lambda one: (self.part, one.database, one.name, one.label, *sizes))
+
+        def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
+            names = which(one) | {"driver": one.driver, "connections": one.connections, "contract": "upsert"}
+            sizes: dict[str, Any] = {name: getattr(self.case, name) for name in ("target_rows", "rows", "share")}
+            place = {"run_id": this_run.run_id, "notebook": UPSERT_STUDY.notebook}
+            names |= place | {"pass_": number, "part": self.part}
+            return Row(**names, **sizes, **columns_of(outcome))
+
         rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
         if not log.left(self.upserts, rounds):
             return False
@@ -105,19 +107,9 @@ def run(
 def placed(directory: Path) -> pl.DataFrame:
     """Return the timed passes of a results directory as passes of techniques, with columns of `statistics.PLACE`."""
     timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
-    drivers = {name: frame_and_driver(name)[1] for name in timed["technique"].unique()}
     cases = [Case(*row) for row in timed.select("target_rows", "rows", "share").rows()]
     tables = [f"{one.target_rows:,} rows there before, {one.exact_share} of the keys" for one in cases]
-    lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
-    alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert", "variant": ""}
-    alike |= {"notebook": UPSERT_STUDY.notebook}
-    return timed.with_columns(**lacking).with_columns(
-        **{column: pl.lit(value) for column, value in alike.items()},
-        connections=pl.lit(1),
-        frame=pl.col("technique").str.extract("^([a-z]+)_"),
-        driver=pl.col("technique").replace(drivers),
-        table=pl.Series(tables, dtype=pl.String),
-    )
+    return timed.with_columns(variant=pl.lit(""), table=pl.Series(tables, dtype=pl.String))
 
 
 def behaviour(passes: pl.DataFrame) -> pl.DataFrame:

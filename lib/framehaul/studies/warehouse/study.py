@@ -202,7 +202,6 @@ def run(this_run: Recording, *, rows: int, rounds: int, warmup: int, seed: int, 
     content, both = buildings.table(rows, seed), this_run.servers()
     home = Path(this_run.entered(tempfile.TemporaryDirectory(prefix="framehaul-warehouse-"))) / "files"
     this_run.entered(PostgresTables(both.postgres).loaded(TABLE, content))
-    this_run.metadata["what"] = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
     row = this_run.rows(Result, lambda task: (*task[0][:-1], task[1], rows))
 
     def move(task: Task, _: int) -> dict[str, Any]:
