@@ -185,9 +185,9 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     is_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
     if not is_utf8 and not connection.autocommit:
         connection.execute("SELECT 1")  # begins the transaction that the write joins, and `in_utf8` would end
-    types: list[Any] = []
     with contextlib.nullcontext() if is_utf8 else in_utf8(connection), plain_cursor(connection) as cursor:
         rows = cursor.execute(POSTGRES_COLUMNS, (table,)).fetchall()
+        types: list[Any] = [(one, ()) for *_, one, _ in rows]
         if any(is_of_user for *_, is_of_user in rows):
             types = cursor.execute(USER_TYPES, (table,)).fetchall()
     if not rows:
@@ -195,7 +195,6 @@ def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     kind, reference = rows[0][:2]
     if kind not in WRITABLE:
         raise TableError(f"{table} is no table that rows can be copied into (relkind {kind!r}): name the table itself")
-    types = types or [(one, ()) for *_, one, _ in rows]
     columns, required, computed = dict[str, Declared](), set[str](), set[str]()
     for row, (type_name, labels) in zip(rows, types, strict=True):
         name, not_null, is_computed, has_default = row[3:7]

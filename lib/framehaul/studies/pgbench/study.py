@@ -205,9 +205,7 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
         written.update([] if task[1].select_only else [task])
         return bench.run(task[1])
 
-    row = this_run.rows(
-        Result, lambda task: (task[0].name, task[0].label, task[1].name, task[1].scale, task[1].clients)
-    )
+    row = this_run.rows(Result, lambda of: (of[0].name, of[0].label, of[1].name, of[1].scale, of[1].clients))
     for service in offered:
         this_run.progress(f"{service.name}: creating data")
         benches[service] = attempt(partial(prepared, service), home)
@@ -216,5 +214,5 @@ def run(this_run: Recording, *, workload: str, rounds: int, seed: int, services:
         checked = attempt(bench_of(task).check_accounts)
         if not isinstance(checked, Ok):
             this_run.write(row(task, 0, checked))
-    what = f"workload {workload}, {len(offered)} services, {rounds} passes"
-    this_run.metadata |= {"what": what, "servers": settings.servers}
+    this_run.metadata["what"] = f"workload {workload}, {len(offered)} services, {rounds} passes"
+    this_run.metadata["servers"] = settings.servers
