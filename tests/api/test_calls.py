@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from psycopg.rows import dict_row
 
 import framehaul
-from framehaul.api import calls
+from framehaul.api import calls, choice
 from framehaul.api.calls import Kind
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import Servers
@@ -219,9 +219,9 @@ def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postg
             with psycopg.connect(servers.postgres.dsn(), autocommit=autocommit) as session:
                 session.execute(f"SET client_encoding = '{encoding}'")
                 session.commit()
-                framehaul.write(frame, session, table)
-                framehaul.write(frame, session, table, mode="upsert")
-                assert_frame_equal(framehaul.read(session, f"SELECT id, j, text, ids FROM {table}"), frame)
+                for mode in choice.MODES[::2]:  # append, upsert
+                    framehaul.write(frame, session, table, mode=mode)
+                    assert_frame_equal(framehaul.read(session, f"SELECT id, j, text, ids FROM {table}"), frame)
                 with pytest.raises(TableError, match="not in the table: 'x'"):
                     framehaul.write(frame.with_columns(x=1), session, table)
                 assert session.info.parameter_status("client_encoding") == encoding.upper()
