@@ -1,5 +1,6 @@
 """What the tests share: one pair of embedded servers, apart from those that a user of this checkout may run."""
 
+import ast
 import asyncio
 import os
 import shutil
@@ -8,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +72,36 @@ LONGEST = (
 """Files that come first, so that no worker is left alone with one of them."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes longest comes first: what reads a whole run, which one worker takes, and then the longest files.
-
-    A worker takes the tests of a file; a slow test, which takes longer, is alone.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first: what reads a whole run, and then the longest files."""
     places = {name: place for place, name in enumerate(LONGEST)}
     of_runs = {item for item in items if "out" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: (item not in of_runs, places.get(item.path.stem, len(places))))
-    for item in items:
-        by_itself = item.nodeid.partition("[")[0] if config.option.markexpr == "slow" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group("a whole run" if item in of_runs else by_itself))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker takes the tests of a file, or all that read a whole run; a slow test, which takes longer, is alone."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    slow = config.option.markexpr == "slow"
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            file, name = nodeid.partition("[")[0].split("::", 1)
+            by_itself = f"{file}::{name}" if slow else file
+            return "a whole run" if name in readers_of_a_run(PROJECT / file) else by_itself
+
+    return ByFile(config, log)
+
+
+@cache
+def readers_of_a_run(path: Path) -> set[str]:
+    """The functions of a file that take `out`, or what is made of it."""
+    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    found = {"out"}
+    for _ in functions:
+        found |= {one.name for one in functions if found & {argument.arg for argument in one.args.args}}
+    return found
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
