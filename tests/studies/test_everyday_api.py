@@ -1,8 +1,11 @@
 """Everyday calls: one changed line, and reads in batches."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from framehaul.data import generator
@@ -55,3 +58,20 @@ def test_other_values_are_a_failure(wrong: str, monkeypatch: pytest.MonkeyPatch)
     [row] = everyday_api.run(rows=30, rounds=1, seed=1).to_dicts()
     assert (row["peak_rss_bytes"] is None) == bool(wrong)
     assert (row["status"], row["reason"]) == (("failed", f"other values came of: {wrong}") if wrong else ("ok", None))
+
+
+def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def looking(*_: object) -> dict[str, int]:
+        now[0] += 100
+        return {"rows": 2}
+
+    def frames() -> Iterator[pl.DataFrame]:
+        for _ in range(3):
+            now[0] += 1
+            yield pl.DataFrame()
+
+    monkeypatch.setattr(everyday_api, "sums_of", looking)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert everyday_api.consumed(frames()) == {"seconds": 3, "frames": 3, "sums": {"rows": 6}}
