@@ -148,10 +148,10 @@ def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(FrameError, match="takes at least"):
         files.read(tmp_path / "x.csv.gz")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10))
-    for name in ("x.parquet", "x.csv", "x.arrow"):
+    for rows, name in enumerate(("x.parquet", "x.csv", "x.arrow") * 2):
         WRITERS[name](tmp_path / name)
         with pytest.raises(FrameError, match=f"{name} takes at least .* give .*ROWS"):
-            files.read(tmp_path / name, 1)
+            files.read(tmp_path / name, rows % 2)
 
 
 def test_a_scale_that_no_decimal_has_is_refused() -> None:

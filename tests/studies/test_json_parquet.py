@@ -125,11 +125,17 @@ IGNORES_CODEC = script(
         (LOSES, "49 rows instead of 50"),
         (IGNORES_CODEC, "compressed with ZSTD instead of SNAPPY"),
         (script("raise ValueError('cannot write')"), "ValueError: cannot write"),
+        (script("import sys; sys.exit('no more')"), "no more"),
         (script("import os; os.kill(os.getpid(), 9)"), "it ended with status -9 without a word"),
         (script(""), "the file cannot be read: .*"),
+        (script("import time; time.sleep(60)"), "it did not end within 1 s"),
     ],
 )
-def test_a_tool_that_is_wrong_or_dies_has_failed(command: list[str], reason: str, tmp_path: Path) -> None:
+def test_a_tool_that_is_wrong_or_dies_or_never_ends_has_failed(
+    command: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason.endswith(" s"):
+        monkeypatch.setattr(json_parquet, "START_SECONDS", 1)
     with pytest.raises(WrongResultError, match=f"^{reason}$"):
         json_parquet.measured(command, "snappy", written(TABLE, tmp_path), TABLE)
     assert not list(tmp_path.glob("*.parquet"))

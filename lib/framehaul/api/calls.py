@@ -234,7 +234,8 @@ def _check_zone(frame: Frame, column: Column) -> None:
     """Raise FrameError for moments of a zone in a column without one, and for the reverse, in lists as well."""
     zones, wanted = _zones(frame[column.name]), getattr(column.innermost.types.arrow, "tz", None)
     if not wanted and (zone := next(filter(None, zones), None)):
-        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: take it off")
+        remedy = "take it off, or declare one there"
+        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
     if wanted and None in zones:
         raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
 

@@ -1,11 +1,11 @@
 """Derive a `Table` from the Arrow schema of a frame and the values that it holds."""
 
-import datetime as dt
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -211,15 +211,17 @@ def _enum(values: pa.ChunkedArray) -> Choice:
 def _date(values: pa.ChunkedArray) -> Choice:
     if not any_outside(values, *DATES["Date"][:2]):
         return T.DATE, None, ""
-    _check_range(values, *DATES["Date32"][:2])
+    _check_range(values, "D", *DATES["Date32"][:2])
     return T.DATE, DATE32, ""
 
 
-def _check_range(values: pa.ChunkedArray, first: dt.date, last: dt.date) -> None:
-    """Raise ValueError for dates or moments that ClickHouse does not have."""
+def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> None:
+    """Raise ValueError for dates or moments that ClickHouse does not have; numpy formats any year."""
     if any_outside(values, first, last):
+        ends = pc.min_max(values.cast(pa.int32() if unit == "D" else pa.int64())).as_py().values()
+        least, most = (np.datetime64(end, unit) for end in ends)
         remedy = "make the column text, or replace those outside by NULL"
-        raise ValueError(f"holds values outside of what ClickHouse has, {first} to {last}: {remedy}")
+        raise ValueError(f"holds values from {least} to {most}, and ClickHouse has {first} to {last}: {remedy}")
 
 
 def _timestamp(values: pa.ChunkedArray) -> Choice:
@@ -229,7 +231,7 @@ def _timestamp(values: pa.ChunkedArray) -> Choice:
         _microseconds(values, pa.timestamp("us", zone))
         notes.append("whole microseconds, which is what PostgreSQL keeps")
     else:
-        _check_range(values, FIRST_MOMENT, LAST_MOMENT)
+        _check_range(values, unit, FIRST_MOMENT, LAST_MOMENT)
     if zone and zone not in ZONES:
         notes.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
     elif zone:

@@ -270,7 +270,8 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
         kinds = OTHER_TYPES
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
-            typed, is_kept = present.cast(kind), kind not in OTHER_TYPES or _is_one_form(written, kind)
+            typed = present.cast(kind)
+            is_kept = kind not in OTHER_TYPES or _is_one_form(written, typed)
             return (typed, None) if is_kept else (texts, written[0].as_py())
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
@@ -293,16 +294,15 @@ def _padded(written: pa.ChunkedArray) -> list[str]:
     return [] if is_by_repr or pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
 
 
-def _is_one_form(written: pa.ChunkedArray, kind: pa.DataType) -> bool:
+def _is_one_form(written: pa.ChunkedArray, typed: pa.ChunkedArray) -> bool:
     """Return whether all booleans, dates or moments are written alike, and servers have them; moments are in UTC."""
     forms = pc.unique(pc.replace_substring_regex(pc.replace_substring_regex(written, "[.][0-9]+", ""), "[0-9]", "0"))
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(typed.type):
         return len({(one.islower(), one.isupper()) for one in forms.to_pylist()}) == 1
-    values = written.cast(kind)
-    if pa.types.is_date(kind) and any_outside(values, *DATES["Date32"][:2]):
+    if pa.types.is_date(typed.type) and any_outside(typed, *DATES["Date32"][:2]):
         return False
     is_in_utc = pc.all(pc.match_substring_regex(written, "(Z|[+]00(:?00)?)$")).as_py()
-    return len(forms) == 1 and (is_in_utc or not getattr(kind, "tz", None))
+    return len(forms) == 1 and (is_in_utc or not getattr(typed.type, "tz", None))
 
 
 def _check_memory(size: int) -> None:

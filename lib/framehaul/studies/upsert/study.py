@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.bench.recording import Recording, recorded, which
-from framehaul.bench.rounds import Pass, Rounds, columns_of, in_rounds
+from framehaul.bench.recording import Recording, recorded, result
+from framehaul.bench.rounds import Pass, Rounds, Skipped, columns_of, in_rounds
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.studies.registry import UPSERT_STUDY
@@ -60,11 +60,9 @@ class Trial(NamedTuple):
         """Measure the passes that an interrupted run has not finished; return whether there were any."""
 
         def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            names = which(one) | {"driver": one.driver, "connections": one.connections, "contract": "upsert"}
-            sizes: dict[str, Any] = {name: getattr(self.case, name) for name in ("target_rows", "rows", "share")}
-            place = {"run_id": this_run.run_id, "notebook": UPSERT_STUDY.notebook}
-            names |= place | {"pass_": number, "part": self.part}
-            return Row(**names, **sizes, **columns_of(outcome))
+            case, place = self.case, (this_run.run_id, UPSERT_STUDY.notebook)
+            named = vars(result(*place, one, case.rows, number, Skipped(""))) | columns_of(outcome)
+            return Row(**named, part=self.part, target_rows=case.target_rows, share=case.share)
 
         rounds, log = Rounds(self.passes, warmup, seed), this_run.log(row, lambda one: f"{self.part}: {one.name}")
         if not log.left(self.upserts, rounds):
