@@ -51,13 +51,15 @@ def test_every_room_has_the_name_of_its_notebooks() -> None:
 
 
 @pytest.mark.parametrize(
-    "what",
+    ("what", "without"),
     [
-        "import framehaul.__main__", "import framehaul.bench.compare, framehaul.reporting.comparison",
-        "from framehaul.studies.registry import studies; studies()",
+        ("import framehaul.__main__", HEAVY), ("import framehaul.bench.compare, framehaul.reporting.comparison", HEAVY),
+        ("from framehaul.studies.registry import studies; studies()", HEAVY),
+        ("import framehaul; framehaul.read; from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, "
+         "postgres_read, postgres_write", ("numba", "pandas")),
     ],
 )  # fmt: skip
-def test_who_looks_at_results_loads_no_driver_and_no_server(what: str) -> None:
-    told = f"{what}; import sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+def test_nothing_is_imported_that_is_not_needed(what: str, without: tuple[str, ...]) -> None:
+    told = f"{what}; import sys; print([name for name in {without!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

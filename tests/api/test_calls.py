@@ -5,7 +5,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import polars as pl
@@ -94,16 +94,14 @@ def selected(frame: pl.DataFrame, table: str, quote: str = '"') -> str:
     return f"SELECT {', '.join(f'{quote}{name}{quote}' for name in frame.columns)} FROM {table} ORDER BY id -- all;"
 
 
-@pytest.fixture
-def has_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read as a process does that has started compiled loops: their errors name the row as well."""
-    monkeypatch.setattr("framehaul.api.calls.numba_waits", lambda: False)
-
-
 @pytest.fixture(params=[True, False], ids=["loops", "no loops"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the process has started compiled loops."""
-    monkeypatch.setattr("framehaul.api.calls.numba_waits", lambda: not request.param)
+    """Whether the process has started compiled loops, whose errors name the row as well, and had only their types."""
+    monkeypatch.setattr(calls, "numba_waits", lambda: not request.param)
+    monkeypatch.setattr(calls, "_without_describe", ["clickhouse"])
+
+
+has_loops = pytest.mark.parametrize("loops", [True], ids=["loops"], indirect=True)
 
 
 @pytest.mark.usefixtures("loops")
@@ -343,7 +341,8 @@ def test_what_clickhouse_would_change_is_an_error(
         ("DELETE FROM pg_class", ServerError, "syntax error"),
     ],
 )
-@pytest.mark.usefixtures("has_loops")
+@has_loops
+@pytest.mark.usefixtures("loops")
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         framehaul.read(servers.postgres.dsn(), query)
@@ -413,7 +412,8 @@ def test_numerics_and_arrays_are_those_that_psycopg_decodes(precision: int, scal
             assert got[4] == [str(one) for one in wanted[4]]
 
 
-@pytest.mark.usefixtures("has_loops")
+@has_loops
+@pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize("rows", [0, 1, 70_000])
 def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickhouse: HttpConnection) -> None:
     query = f"""
@@ -438,6 +438,41 @@ def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickh
     assert part.rows() == [(7, b"ab")]
     with pytest.raises(FrameError, match=r"column a, row 1.*is not UTF-8"):
         framehaul.read(clickhouse, "SELECT if(number = 1, ['x', unhex('FF')], []) AS a FROM numbers(3) ORDER BY number")
+
+
+@has_loops
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize(("rows", "requests"), [(100_000, 1), (0, 2)])
+def test_an_answer_of_clickhouse_names_its_columns(
+    clickhouse: HttpConnection, monkeypatch: pytest.MonkeyPatch, rows: int, requests: int
+) -> None:
+    posted, post = list[str](), HttpConnection.post
+
+    def counted(connection: HttpConnection, query: str, **further: Any) -> Any:
+        posted.append(query)
+        return post(connection, query, **further)
+
+    monkeypatch.setattr(HttpConnection, "post", counted)
+    query = f"""
+        SELECT toDateTime64(number * 42900, 3, 'Asia/Tokyo') AS at, if(number % 3, at, NULL) AS perhaps,
+            nullIf(number % 7, 1)::Nullable(Int32) AS n, toLowCardinality(toString(number % 4)) AS low, number AS `a b`,
+            toString(number) AS text, toDecimal64(number, 3) AS d, arrayMap(x -> toNullable(x), range(number % 4)) AS l
+        FROM numbers({rows}) ORDER BY number -- all"""
+    for kind in get_args(Kind):
+        posted.clear()
+        found = framehaul.read(clickhouse, query, frame=kind)
+        assert len(posted) == requests
+        with monkeypatch.context() as one_that_asks:
+            one_that_asks.setattr(calls, "_without_describe", [])
+            described = framehaul.read(clickhouse, query, frame=kind)
+        assert len(found) == rows
+        assert found.equals(described)
+    with pytest.raises(TableError, match="gives 'a' more than once"):
+        framehaul.read(clickhouse, "SELECT a, a FROM (SELECT 1 AS a)")
+    for each in (1, 2):  # a Tuple is not decoded: the second time nothing is asked twice
+        posted.clear()
+        assert framehaul.read(clickhouse, "SELECT (1, 'a') AS pair").rows() == [({"1": 1, "2": "a"},)]
+        assert len(posted) == 4 - each
 
 
 def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers: Servers) -> None:

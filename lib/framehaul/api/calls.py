@@ -24,7 +24,7 @@ from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
 from framehaul.codecs.compiled import numba_waits
-from framehaul.codecs.native_format import NOT_DECODED, read_native
+from framehaul.codecs.native_format import NOT_DECODED, NotDecodedError, read_native, read_result
 from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
 from framehaul.data.schema import Column, Table
@@ -106,8 +106,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
             return _as_kind(*lookup.with_decimals(*found), frame)
         with _connected(target) as client, _encoding_kept(target):
             if isinstance(client, HttpConnection):
-                relation = lookup.clickhouse_result(client, query)
-                content = _select(client, relation, frame)
+                content, relation = _select(client, query, frame)
             else:
                 from framehaul.techniques.beyond.postgres_read import copy_from_wire
 
@@ -296,17 +295,38 @@ CONNECTED_ROWS = 100_000
 """The rows that ADBC reads in the time that it takes to connect, for which it asks the server for all types."""
 
 
-def _select(connection: HttpConnection, relation: Table, kind: Kind) -> pa.Table:
-    """Return the rows of a relation of ClickHouse, as Native where compiled loops decode it, else as Arrow."""
+_without_describe: list[Database] = ["clickhouse"]
+"""The servers whose answers name their columns, until one had a column that compiled loops do not decode."""
+
+
+def _select(connection: HttpConnection, query: str, kind: Kind) -> tuple[pa.Table, Table]:
+    """Return the result of a query of ClickHouse, as Native where compiled loops decode it, else as Arrow.
+
+    Where they have started, the answer itself names its columns, which saves DESCRIBE, as long as a query of few rows.
+    A query with a column that they do not decode runs again: a process that had one describes each query first.
+    """
     from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, select_arrow
 
+    if _without_describe and not numba_waits():
+        select = f"SELECT * FROM {lookup.subquery(query)} FORMAT Native"
+        with contextlib.suppress(NotDecodedError):
+            with connection.post(select, settings=NATIVE | LARGE_BLOCKS) as response:
+                found = read_result(response, lookup.decoded_column, plain=kind != "polars")
+            if found is None:  # there are no rows
+                relation = lookup.clickhouse_result(connection, query)
+                return relation.arrow_large_schema.empty_table(), relation
+            lookup.check_names(found[1].column_names)
+            return found
+        _without_describe.clear()
+    relation = lookup.clickhouse_result(connection, query)
     is_decoded = not relation.columns_of(*NOT_DECODED)
     if not is_decoded or (numba_waits() and _rows_left["clickhouse"] > 0):
         content = select_arrow(connection, relation, ARROW, preallocated=True)
         _rows_left["clickhouse"] -= content.num_rows * is_decoded
-        return validated(with_bytes(content, relation))
+        return validated(with_bytes(content, relation)), relation
     with connection.post(f"{relation.clickhouse_select} FORMAT Native", settings=NATIVE | LARGE_BLOCKS) as response:
-        return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
+        schema = None if kind == "polars" else relation.arrow_large_schema
+        return read_native(response, relation, schema), relation
 
 
 def _few_rows(target: Address, query: str) -> tuple[pa.Table, Table] | None:

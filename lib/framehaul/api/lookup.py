@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from framehaul.api.derive import IN_NESTED, types_inside
 from framehaul.api.types import POLARS_DIGITS, ServerColumn, arguments, clickhouse_column, postgres_column
+from framehaul.codecs.native_format import NOT_DECODED
 from framehaul.data import schema
 from framehaul.data.frames import is_list, listed
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse, quote_postgres
@@ -163,12 +164,12 @@ SELECT format_type(given.oid, modifier),
     ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = given.oid ORDER BY enumsortorder)
 FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS given (oid, modifier, place) ORDER BY place
 """
-ADBC_TYPES = dict.fromkeys(("text", "date", "bytea", "uuid", "json", "jsonb", "interval", "numeric"), "") | {
+BUILT_IN = dict.fromkeys(("text", "date", "bytea", "uuid", "json", "jsonb", "interval", "numeric"), "") | {
     "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real", "float8":
     "double precision", "varchar": "character varying", "time": "time without time zone",
     "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
 }  # fmt: skip
-"""The types that ADBC names, as format_type() names them where that is another name."""
+"""Types of PostgreSQL, as format_type() names them where that is another name."""
 WRITABLE = {"r", "p", "f"}
 """Kinds of relations that COPY writes to: tables, partitioned and foreign tables."""
 
@@ -243,7 +244,7 @@ def with_decimals(content: pa.Table, relation: Table) -> tuple[pa.Table, Table]:
 
 def described(query: str) -> str:
     """Return a statement that has the columns of a query of PostgreSQL, and no rows."""
-    return f"SELECT * FROM {_subquery(query)} AS framehaul_query LIMIT 0"
+    return f"SELECT * FROM {subquery(query)} AS framehaul_query LIMIT 0"
 
 
 def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
@@ -257,8 +258,29 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
         assert result is not None
         oids, modifiers = ([get(at) for at in range(result.nfields)] for get in (result.ftype, result.fmod))
         names = [column.name for column in cursor.description or ()]
-        kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
+        kinds: list[Any] = [*map(_kind_of_oid, oids, modifiers)]
+        if None in kinds:
+            kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     return _result(query, names, kinds)
+
+
+def _kind_of_oid(oid: int, modifier: int) -> tuple[str, tuple[()]] | None:
+    from psycopg.postgres import types  # the types that are built in, whatever a user has registered
+
+    found = types.get(oid)
+    return _kind(found.name, modifier, is_array=oid == found.array_oid) if found else None
+
+
+def _kind(element: str, modifier: int, *, is_array: bool) -> tuple[str, tuple[()]] | None:
+    """Return a built-in type as format_type() names it, without a length or a precision of time; None for others."""
+    if element not in BUILT_IN:
+        return None
+    kind = BUILT_IN[element] or element
+    if element == "numeric" and modifier >= 0:
+        # As in make_numeric_typmod of PostgreSQL's src/backend/utils/adt/numeric.c.
+        precision, scale = (modifier - 4) >> 16, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+        kind = f"numeric({precision},{scale})"
+    return kind + "[]" * is_array, ()
 
 
 def adbc_result(fields: pa.Schema, query: str) -> Table | None:
@@ -266,36 +288,31 @@ def adbc_result(fields: pa.Schema, query: str) -> Table | None:
 
     Raises TableError for duplicate names.
     """
-    kinds = []
+    kinds: list[Any] = []
     for metadata in (field.metadata or {} for field in fields):
-        element = metadata.get(b"POSTGRESQL:type", b"").decode().removeprefix("_")
-        if element not in ADBC_TYPES or (element == "numeric" and b"POSTGRESQL:typmod" not in metadata):
-            return None
-        kind = ADBC_TYPES[element] or element
-        if element == "numeric" and (modifier := int(metadata[b"POSTGRESQL:typmod"])) >= 0:
-            # As in make_numeric_typmod of PostgreSQL's src/backend/utils/adt/numeric.c.
-            precision, scale = (modifier - 4) >> 16, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
-            kind = f"numeric({precision},{scale})"
-        kinds.append((kind + "[]" * metadata[b"POSTGRESQL:type"].startswith(b"_"), ()))
-    return _result(query, fields.names, kinds)
+        name, modifier = metadata.get(b"POSTGRESQL:type", b"").decode(), metadata.get(b"POSTGRESQL:typmod")
+        element = name.removeprefix("_")
+        has_modifier = element != "numeric" or modifier is not None
+        kinds.append(_kind(element, int(modifier or -1), is_array=name != element) if has_modifier else None)
+    return None if None in kinds else _result(query, fields.names, kinds)
 
 
 def _result(query: str, names: list[str], kinds: Sequence[tuple[str, Sequence[str]]]) -> Table:
-    _check_names(names)
+    check_names(names)
     columns = [
         ServerColumn(Column(name, ColumnType.TEXT, nullable=True, exactly=FREE_NUMERIC), "{0}::text")
         if kind == FREE_NUMERIC.postgres
         else postgres_column(name, kind, nullable=True, labels=tuple(labels))
         for name, (kind, labels) in zip(names, kinds, strict=True)
     ]
-    source = f"{_subquery(query)} AS framehaul_query"
+    source = f"{subquery(query)} AS framehaul_query"
     if any(one.select != "{0}" for one in columns):
         source = f"{_converted(columns, source, quote_postgres)} AS framehaul_query"
     return Table("query", tuple(one.column for one in columns), (), reference=source)
 
 
-def _subquery(query: str) -> str:
-    # A line of its own, for the query may end with a comment.
+def subquery(query: str) -> str:
+    """Return a query in parentheses, which end on a line of their own: the query may end with a comment."""
     return f"({query.strip().rstrip(';')}\n)"
 
 
@@ -305,7 +322,8 @@ def _converted(columns: list[ServerColumn], source: str, quote: Callable[[str], 
     return f"(SELECT {', '.join(selected)} FROM {source})"
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: list[str]) -> None:
+    """Raise TableError for a result without columns, or with two of one name."""
     if not names:
         raise TableError("the query has no columns: select some")
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -362,12 +380,21 @@ def _declared(rows: list[list[Any]]) -> tuple[dict[str, Declared], frozenset[str
 
 def clickhouse_result(connection: HttpConnection, query: str) -> Table:
     """Return the result of a query as a relation that can be read; raises as `postgres_result` does."""
-    source = _subquery(query)
+    source = subquery(query)
     rows = _rows(connection, f"DESCRIBE TABLE {source}")
-    _check_names([name for name, *_ in rows])
+    check_names([name for name, *_ in rows])
     columns = [clickhouse_column(name, kind) for name, kind, *_ in rows]
     reference = _converted(columns, source, quote_clickhouse)
     return Table("query", tuple(one.column for one in columns), (), reference=reference)
+
+
+def decoded_column(name: str, kind: str) -> Column | None:
+    """Return a column of a Native block; None for one that is not decoded here, or that a query has to convert."""
+    with contextlib.suppress(TableError):
+        column, select, _ = clickhouse_column(name, kind)
+        if select == "{0}" and column.type not in NOT_DECODED and column.clickhouse_type == kind:
+            return column
+    return None
 
 
 def postgres_name(table: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from io import BufferedIOBase
 from itertools import pairwise
@@ -71,17 +72,61 @@ def read_native(body: BufferedIOBase, table: Table, schema: pa.Schema | None = N
     return pa.Table.from_batches(read_blocks(body, table, schema), schema)
 
 
+def read_result(
+    body: BufferedIOBase, column_of: Callable[[str, str], Column | None], *, plain: bool
+) -> tuple[pa.Table, Table] | None:
+    """Return all rows of a body, and the relation whose columns `column_of` gives for the names and types in it.
+
+    None for a body without a block, which names no columns. Raises NotDecodedError where `column_of` gives None, and
+    ValueError as `read_native` does.
+    """
+    source = Source(body)
+    with _with_place(source):
+        if source.at_end():
+            return None
+        count, rows = source.number(), source.number()
+        columns, arrays = list[Column](), list[pa.Array]()
+        while len(columns) < count:
+            name, kind = source.text(), source.text()
+            if (column := column_of(name, kind)) is None:
+                raise NotDecodedError(f"column {name} is {kind}")
+            columns.append(column)
+            (arrow,) = _schema(Table(name, (column,), ()), plain=plain).types
+            arrays.append(read_column(source, column, arrow, rows, 0) if rows else pa.nulls(0, arrow))
+        schema = _schema(table := Table("query", tuple(columns), ()), plain=plain)
+        first = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.Table.from_batches([first, *_blocks(source, table, schema, rows)]), table
+
+
+class NotDecodedError(Exception):
+    """A body has a column whose Native form is not decoded here."""
+
+
+def _schema(table: Table, *, plain: bool) -> pa.Schema:
+    return table.arrow_large_schema if plain else table.arrow_view_schema
+
+
+@contextmanager
+def _with_place(source: Source) -> Iterator[None]:
+    """Add the position to the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
+
+
 def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source, first_row = Source(body), 0
-    try:
-        while not source.at_end():
-            if (block := _read_block(source, table, schema, first_row)).num_rows:
-                yield block
-            first_row += block.num_rows
-    except ValueError as error:
-        raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
+    with _with_place(source := Source(body)):
+        yield from _blocks(source, table, schema)
+
+
+def _blocks(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> Iterator[pa.RecordBatch]:
+    while not source.at_end():
+        if (block := _read_block(source, table, schema, first_row)).num_rows:
+            yield block
+        first_row += block.num_rows
 
 
 def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> pa.RecordBatch:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from framehaul.techniques.clients import ChdbRemote, HttpConnection, HttpPair, S
 from framehaul.techniques.registry import DataFrame, ToFrame, also, technique
 
 if TYPE_CHECKING:
+    import pandas as pd
     from clickhouse_connect.driver.client import Client as ConnectClient
 
 # A SELECT returns all rows or raises an error. A profile may end it early without an error, by a limit, or by an
