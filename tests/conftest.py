@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.bench import store
 from framehaul.bench.measure import called, opened
-from framehaul.bench.meter import settled
+from framehaul.bench.meter import settle
 from framehaul.bench.study import Study
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
@@ -175,8 +176,9 @@ def within(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture(scope="session", autouse=True)
 def few_objects_to_walk() -> Iterator[None]:
     """What pytest and the libraries hold is collected once, not before each technique that is measured."""
-    with settled():
-        yield
+    settle()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

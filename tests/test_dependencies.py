@@ -16,9 +16,7 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import PROJECT
 from tests.conftest import url_of
 
-WORKER = (
-    "import cryptography, dask.dataframe, distributed.cli.dask_worker; from framehaul.studies.scale_out import moves"
-)
+WORKER = "import cryptography, dask.dataframe, distributed.cli.dask_worker, framehaul.studies.scale_out.moves"
 BASE = sys._base_executable  # type: ignore[attr-defined]
 
 
@@ -34,23 +32,17 @@ def test_environment_yml_pins_every_direct_dependency_to_the_locked_version_and_
     assert f"-e .[{','.join(sorted(project['project']['optional-dependencies']))}]" in pip
 
 
-def failed(directory: Path, *command: str, **environment: str) -> str:
+def failed(directory: Path, *command: str) -> str:
     """The errors of a command that failed; nothing for one that did not."""
-    env = os.environ | environment
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     return done.stderr[-3000:] if done.returncode else ""
 
 
-@pytest.fixture
-def uv() -> str:
-    found = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
-    return found or pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
-
-
 @pytest.mark.slow
-def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(
-    uv: str, servers: Servers, tmp_path: Path
-) -> None:
+def test_the_package_alone_writes_and_reads_and_a_worker_needs_its_extra(servers: Servers, tmp_path: Path) -> None:
+    path = f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}"
+    missing = "uv is not installed; make setup installs it where it finds no conda environment"
+    uv = shutil.which("uv", path=path) or pytest.skip(missing)
     python = str(tmp_path / "empty" / "bin" / "python")
     assert not failed(tmp_path, uv, "venv", f"--python={BASE}", "empty")
     assert not failed(tmp_path, uv, "pip", "install", f"--python={python}", str(PROJECT))

@@ -136,6 +136,9 @@ def test_make_lists_every_parameter_with_its_default_and_refuses_a_mistyped_one(
     mistyped = subprocess.run([*make, "ROWZ=10"], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert mistyped.returncode != 0
     assert "unknown variable ROWZ" in mistyped.stderr
+    mine, env = ["make", "mine", "DATA=x"], os.environ | {"MODE": "mer$ge"}  # $g would be a variable of make
+    refused = subprocess.run(mine, cwd=PROJECT, capture_output=True, text=True, check=False, env=env)
+    assert "MODE='mer$ge'" in refused.stderr
     done = subprocess.run(make, cwd=PROJECT, capture_output=True, text=True, check=True)
     for name, several in parameters().items():
         [line] = [line for line in done.stdout.splitlines() if line.split()[0] == name.upper()]

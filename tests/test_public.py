@@ -2,8 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -12,14 +10,8 @@ from framehaul.settings import PROJECT
 WORKFLOWS = PROJECT / ".github" / "workflows"
 
 
-def content(path: Path) -> dict[str, Any]:
-    loaded = yaml.safe_load(path.read_text())
-    assert isinstance(loaded, dict), path
-    return loaded
-
-
 def test_workflows_call_targets_and_scripts_that_anybody_runs() -> None:
-    jobs = content(WORKFLOWS / "ci.yml")["jobs"].values()
+    jobs = yaml.safe_load((WORKFLOWS / "ci.yml").read_text())["jobs"].values()
     assert [step["run"] for job in jobs for step in job["steps"] if "run" in step] == [".ci/run"]
     targets = set(re.findall(r"(?m)^([a-z-]+):", (PROJECT / "Makefile").read_text()))
     for path in (*WORKFLOWS.glob("*.yml"), PROJECT / ".ci" / "run"):
@@ -34,6 +26,6 @@ def test_the_version_is_in_one_place_and_the_changelog_begins_with_it() -> None:
     headings = [line for line in (PROJECT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     assert next(one for one in headings[:2] if one != "## Unreleased") == f"## {project['version']}"
     assert "## Unreleased" not in headings[1:]
-    citation = content(PROJECT / "CITATION.cff")
+    citation = yaml.safe_load((PROJECT / "CITATION.cff").read_text())
     assert "version" not in citation
     assert citation["license"] == project["license"]

@@ -75,7 +75,7 @@ def test_interpreters_of_pyenv_and_beneath_an_activated_environment_are_found(cl
 def test_a_named_interpreter_that_does_not_run_is_an_error_that_names_it(clone: Path) -> None:
     for given in ({"FRAMEHAUL_PYTHON": "/opt/missing/python"}, {}):
         assert "FRAMEHAUL_PYTHON=/opt/missing/python" in setup(clone, **given).stderr
-        (clone / ".env").write_text("FRAMEHAUL_PYTHON=/opt/missing/python\n")
+        (clone / ".env").write_text('export FRAMEHAUL_PYTHON="/opt/missing/python"\n')
 
 
 def test_without_interpreter_or_uv_it_says_what_to_do(clone: Path) -> None:

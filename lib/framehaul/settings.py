@@ -1,7 +1,5 @@
 """Read the settings from the environment and from `.env`; unknown keys are refused."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -9,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from dotenv import dotenv_values
 
@@ -64,7 +62,7 @@ class Settings:
         """Return the directory of tools that are built or downloaded once."""
         return (self.state_dir / "tools").resolve()
 
-    def of_a_run(self) -> Settings:
+    def of_a_run(self) -> Self:
         """Return the settings without those that affect no measurement, and the preset, which parameters record."""
         same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, reuse=False, preset="quick")
         return replace(same, postgres_port=None, clickhouse_http_port=None) if self.servers == "embedded" else same

@@ -10,45 +10,38 @@ import pytest
 
 import framehaul
 from framehaul.servers import Servers
-from framehaul.servers.tables import ClickHouseTables, PostgresTables
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import PROJECT
 from tests.conftest import url_of
 
-PAGES = sorted((PROJECT / "docs" / "how_to").glob("*.md"))
-LONGEST = 45
-"""The lines of a page: a screen."""
 POSTGRES = "postgresql://me@localhost/analytics"
 CLICKHOUSE = re.compile(r"https?://me:secret@localhost:\d+/analytics")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted((PROJECT / "docs" / "how_to").glob("*.md")), ids=lambda page: page.stem)
 def test_a_snippet_runs_as_it_stands_on_its_page(
     page: Path, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = page.read_text("utf8")
-    assert len(text.splitlines()) <= LONGEST
+    assert len(text.splitlines()) <= 45  # a screen
     (statement,) = re.findall("```sql\n(.*?)```", text, re.DOTALL)
     snippets = re.findall("```python\n(.*?)```", text, re.DOTALL)
     assert text.split("\n\n")[1].startswith("```python")  # the snippet comes first
     monkeypatch.chdir(tmp_path)
     rows = pl.DataFrame({"day": [dt.date(2026, 1, 1)], "source": [1], "name": ["a"], "value": [0.5]})
     rows.write_parquet("rows.parquet")
-    table = re.search(r"CREATE TABLE (\w+)", statement)
-    assert table
-    address = url_of(servers.clickhouse)
-    tables: PostgresTables | ClickHouseTables = PostgresTables(servers.postgres)
-    if "ENGINE" in statement:
-        tables = ClickHouseTables(servers.clickhouse)
+    (table,) = re.findall(r"CREATE TABLE (\w+)", statement)
+    tables = tables_of(servers.clickhouse if "ENGINE" in statement else servers.postgres)
     tables.run(statement)
     try:
         names: dict[str, object] = {}
         for snippet in snippets:
-            code = CLICKHOUSE.sub(address, snippet.replace(POSTGRES, servers.postgres.dsn()))
+            code = CLICKHOUSE.sub(url_of(servers.clickhouse), snippet.replace(POSTGRES, servers.postgres.dsn()))
             exec(compile(code, str(page), "exec"), names)
         if "write(" in snippets[0]:
-            assert tables.run(f"SELECT count(*) FROM {table[1]}") not in (b"0\n", [(0,)])
+            assert tables.run(f"SELECT count(*) FROM {table}") not in (b"0\n", [(0,)])
     finally:
-        tables.run(f"DROP TABLE {table[1]}")
+        tables.run(f"DROP TABLE {table}")
 
 
 def test_the_page_of_the_functions_has_their_signatures() -> None:

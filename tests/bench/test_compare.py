@@ -145,8 +145,6 @@ def test_changes_of_status_and_dtypes(tmp_path: Path) -> None:
     markdown = comparison.render(found)
     assert r"| ok -> failed: content \| differs |" in markdown
     assert "median ratio of all: 1.00x; far from 1 the machine itself has changed" in markdown
-    rows = found.rows.select("technique", "verdict", "why").rows()
-    assert ("ok failed", *expected["ok failed"]) in rows
 
 
 def test_what_differs_between_the_runs_is_said(tmp_path: Path) -> None:

@@ -26,16 +26,10 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import named as registered
+from framehaul.techniques.registry import named
 
 Recorded = list[tuple[str, int, Pass[Moved]]]
 CONTENT = generator.arrow_table(ANALYTICS_METRICS, 200, 1)
-
-
-def named(database: Any, direction: Any, name: str, function: Callable[..., Any] | None = None) -> Technique:
-    """A technique of the registry, or one that takes its client and record but runs `function`."""
-    found = registered(database, direction, name)
-    return replace(found, function=function) if function else found
 
 
 def run(chosen: list[Technique], server: Any, rounds: Rounds, cold: Any = ()) -> Recorded:
@@ -45,7 +39,7 @@ def run(chosen: list[Technique], server: Any, rounds: Rounds, cold: Any = ()) ->
     return recorded
 
 
-COPY = named("postgres", "write", "polars_psycopg_copy_text").function
+COPY = named("postgres", "write", "polars_psycopg_copy_text")
 
 
 def raising(connection: object, table: Table, frame: object) -> None:
@@ -58,11 +52,11 @@ def panicking(connection: object, table: Table, frame: object) -> None:
 
 
 def losing_the_last_row(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    COPY(connection, table, frame.head(-1))
+    COPY.function(connection, table, frame.head(-1))
 
 
 def swapping_two_columns(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    COPY(connection, table, frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1")))
+    COPY.function(connection, table, frame.with_columns(metric_1=pl.col("metric_2"), metric_2=pl.col("metric_1")))
 
 
 WRONG: dict[Callable[..., Any], str] = {
@@ -74,7 +68,7 @@ WRONG: dict[Callable[..., Any], str] = {
 
 
 def test_a_wrong_technique_is_failed_and_the_others_run_on(servers: Servers) -> None:
-    wrong = [named("postgres", "write", "polars_psycopg_copy_text", function) for function in WRONG]
+    wrong = [replace(COPY, function=function) for function in WRONG]
     right = named("postgres", "write", "polars_asyncpg_copy_text")
     recorded = run([*wrong, right], servers.postgres, Rounds(passes=2, warmup=1, seed=1))
     by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
@@ -89,19 +83,18 @@ def test_a_wrong_technique_is_failed_and_the_others_run_on(servers: Servers) -> 
 
 
 def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_back(open_dir: Path) -> None:
+    urllib, httpx = (named("clickhouse", "write", f"polars_{name}_parquet") for name in ("urllib", "httpx"))
     killed: list[int] = []
 
     def killing_the_server(endpoint: object, table: Table, frame: pl.DataFrame) -> None:
         if not killed and servers.clickhouse.process_id:
             killed.append(servers.clickhouse.process_id)
             os.kill(servers.clickhouse.process_id, signal.SIGKILL)
-        named("clickhouse", "write", "polars_urllib_parquet").function(endpoint, table, frame)
+        urllib.function(endpoint, table, frame)
 
-    names = {"polars_urllib_parquet": killing_the_server, "polars_httpx_parquet": None}
-    chosen = [named("clickhouse", "write", name, function) for name, function in names.items()]
     # Servers of its own: the supervisor starts both anew, under other process ids.
     with running(Settings(state_dir=open_dir / "dying")) as servers:
-        recorded = run(chosen, servers.clickhouse, Rounds(2, seed=1))
+        recorded = run([replace(urllib, function=killing_the_server), httpx], servers.clickhouse, Rounds(2, seed=1))
     assert killed
     ended = [type(found) for _, _, found in recorded]
     assert len(ended) == 4
@@ -143,7 +136,7 @@ def reading_much(connection: psycopg.Connection[Any], table: Table) -> pl.DataFr
     return frame
 
 
-READER = named("postgres", "read", "polars_psycopg_copy_text", reading_much)
+READER = replace(named("postgres", "read", "polars_psycopg_copy_text"), function=reading_much)
 
 
 def usages(recorded: Recorded) -> list[Usage]:

@@ -186,8 +186,7 @@ def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes)
 
 
 def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers) -> None:
-    tables = tables_of(servers.postgres)
-    assert isinstance(tables, PostgresTables)
+    tables = PostgresTables(servers.postgres)
     with tables.kept():
         (mine,) = tables.run("SELECT pg_backend_pid()")
         assert tables.run("SELECT pg_backend_pid()") == [mine]

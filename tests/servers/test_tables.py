@@ -60,8 +60,7 @@ def test_a_server_that_cannot_be_used_is_named_and_its_password_is_not(servers: 
 
 
 def test_our_own_merges_are_waited_for_and_those_of_others_are_not(servers: Servers) -> None:
-    tables, ours = tables_of(servers.clickhouse), ANALYTICS_METRICS.renamed("framehaul_merging")
-    assert isinstance(tables, ClickHouseTables)
+    tables, ours = ClickHouseTables(servers.clickhouse), ANALYTICS_METRICS.renamed("framehaul_merging")
     tables.run("CREATE TABLE merging (n UInt64, text String) ENGINE = MergeTree ORDER BY text")
     with table_on(servers.clickhouse, ours, generator.arrow_table(ours, 200_000, 1)):
         for _ in range(2):

@@ -8,18 +8,13 @@ import nbformat
 from framehaul.bench.study import NOTEBOOKS
 from tests.conftest import REFERENCE
 
-CELLS = [
-    cell.source
-    for cell in nbformat.read(NOTEBOOKS / "00_explorer.ipynb", 4).cells
-    if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", [])
-]
-
 
 def test_it_shows_every_pass_of_a_run_and_the_median_of_each_technique() -> None:
     names: dict[str, Any] = {"run": str(REFERENCE)}
     with mpl.rc_context({"backend": "Agg"}):
-        for source in CELLS:
-            exec(source, names)
+        for cell in nbformat.read(NOTEBOOKS / "00_explorer.ipynb", 4).cells:
+            if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []):
+                exec(cell.source, names)
     passes, medians = names["passes"], names["medians"]
     assert {*passes["direction"]} == {"read", "write"}
     assert set(medians["technique"]) <= set(passes.filter(database="postgres", direction="write")["technique"])

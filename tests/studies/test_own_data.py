@@ -341,8 +341,10 @@ def test_quotes_of_a_tsv_are_text_unless_all_are_in_pairs(text: str, values: dic
     ],
 )  # fmt: skip
 def test_a_csv_of_another_form_is_read_where_its_form_is_given(text: str | bytes, form: str, tmp_path: Path) -> None:
-    (tmp_path / "[x]*.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    frame = mine.open_frame(str(tmp_path / "[x]*.csv"), csv=f"{form} decimal=,")
+    path = tmp_path / "day=2026-01-01" / "[x]*.csv"  # neither a pattern, nor a column
+    path.parent.mkdir()
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    frame = mine.open_frame(str(path), csv=f"{form} decimal=,")
     assert frame.derived.content.to_pydict() == {"é": ["ü"], "n": [1.5], "t": ["2.5"]}
     row = {"database": "postgres", "direction": "write", "frame": "polars", "contract": "append", "technique": "?"}
     script = mine.script(row | {"label": "?", "rows_per_s": 1.0}, frame.table, "", frame.csv)

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.__main__ import main
-from framehaul.api.create import MARK
 from framehaul.bench import store
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
+from framehaul.data.schema import COMMENT
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
@@ -23,7 +22,7 @@ from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.study import script
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, Direction, named
-from tests.conftest import lacks, run_command, table_on, url_of
+from tests.conftest import RunsCommand, lacks, run_command, table_on, url_of
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import NYCFLIGHTS13, SMALL
 
@@ -99,16 +98,13 @@ def test_the_script_that_is_handed_out_moves_every_value(
     ],
 )  # fmt: skip
 def test_bad_input_to_make_mine_is_named_before_anything_starts(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, within: RunsCommand
 ) -> None:
     data = tmp_path / "x.parquet"
     pq.write_table(SMALL.append_column("ratio", pa.array([0.5, 1.5, 2.5])), data)
-    for name in ("OUT", "STATE_DIR", "DATA"):
-        monkeypatch.setenv(f"FRAMEHAUL_{name}", "" if name == "DATA" else str(tmp_path / name.lower()))
-    given = [argument.format(data=data) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["framehaul", "mine", "--rows=0", *given])
-    assert main() == 2
-    assert said in capsys.readouterr().err
+    given = (argument.format(data=data) for argument in arguments)
+    done = within("mine", "--rows=0", *given, state_dir=tmp_path / "state", FRAMEHAUL_OUT=str(tmp_path / "out"))
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert sorted(tmp_path.iterdir()) == [data]
 
 
@@ -132,13 +128,11 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     scripts = [*(tmp_path / "reports" / "20_own_data").glob("*.py")]
     # A table that is made as the code says must not be taken for one of ours, which the next run drops.
-    assert not [path for path in scripts if MARK.strip() in path.read_text()]
+    assert not [path for path in scripts if COMMENT in path.read_text()]
     assert {path.stem for path in scripts} == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")
     }  # fmt: skip
     secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(tmp_path), "site-packages"]
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            text = path.read_text()
-            assert not [secret for secret in secrets if secret in text], path
+    for path in filter(Path.is_file, tmp_path.rglob("*")):
+        assert not [secret for secret in secrets if secret in path.read_text()], path

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import InvalidOperation
 from http.client import HTTPException
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -19,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.api import lookup
-from framehaul.api.choice import FEW_ROWS, Choice, Mode, choose, technique_function
+from framehaul.api.choice import FEW_ROWS, Choice, Mode, choose
 from framehaul.api.create import Client, Frame, created, derived_table
 from framehaul.api.lookup import Target
 from framehaul.api.types import ServerColumn
@@ -31,7 +32,7 @@ from framehaul.data.schema import Column, Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_http_client, open_psycopg
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import REGISTERED, Database
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def write(
     Raises FrameError for what the table cannot hold, before anything is stored, TableError for a table that cannot be
     written so, and ServerError with the server's own message.
     """
-    with _errors(), _connected(target) as client, _encoding_kept(target):
+    with _errors(), _connected(target) as client:
         given = as_frame(frame)
         if token and (mode != "append" or not isinstance(client, HttpConnection)):
             raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
@@ -85,7 +86,7 @@ def explain(
     frame: object, target: Address, table: str, *, mode: Mode = "append", create: bool | Sequence[str] = False
 ) -> Choice:
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
-    with _errors(), _connected(target) as client, _encoding_kept(target):
+    with _errors(), _connected(target) as client:
         given = as_frame(frame)
         if not create or lookup.exists(client, table):
             return _prepared(given, client, table, mode)[2]
@@ -104,7 +105,7 @@ def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
     with _errors():
         if found := _few_rows(target, query):
             return _as_kind(*lookup.with_decimals(*found), frame)
-        with _connected(target) as client, _encoding_kept(target):
+        with _connected(target) as client:
             if isinstance(client, HttpConnection):
                 content, relation = _select(client, query, frame)
             else:
@@ -124,7 +125,7 @@ def read_batches(target: Address, query: str, *, rows: int = 1_000_000, frame: K
     _check_kind(frame)
     if rows < 1:
         raise TableError(f"rows={rows}: give at least 1")
-    with _errors(), _connected(target) as client, _encoding_kept(target):
+    with _errors(), _connected(target) as client:
         batches: Generator[pa.RecordBatch, None, None]
         if isinstance(client, HttpConnection):
             relation = lookup.clickhouse_result(client, query)
@@ -164,9 +165,19 @@ def as_frame(frame: object) -> Frame:
 
 @contextlib.contextmanager
 def _connected(target: Address) -> Iterator[Client]:
-    """Open a connection to an address; one that is open is used as it is."""
-    if not isinstance(target, str):
+    """Open a connection to an address; one that is open is used as it is.
+
+    The encoding of a caller's transaction is set back: techniques set it to UTF-8 until the transaction ends.
+    """
+    if isinstance(target, HttpConnection):
         yield target
+    elif not isinstance(target, str):
+        before = (info := target.info).parameter_status("client_encoding")
+        try:
+            yield target
+        finally:
+            if info.parameter_status("client_encoding") != before and info.transaction_status.name == "INTRANS":
+                target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
     elif target.startswith(("http://", "https://")):
         with open_http_client(parse_clickhouse_url(target, None, "target")) as http:
             yield http
@@ -252,23 +263,10 @@ def _zones(values: pl.Series | pd.Series[Any]) -> set[object]:
     return {one.tzinfo for one in each if isinstance(one, datetime) and str(one) != "NaT"}
 
 
-@contextlib.contextmanager
-def _encoding_kept(target: Address) -> Iterator[None]:
-    """Set the encoding of a caller's transaction back: techniques set it to UTF-8 until the transaction ends."""
-    if isinstance(target, str | HttpConnection):
-        yield
-        return
-    before = (info := target.info).parameter_status("client_encoding")
-    try:
-        yield
-    finally:
-        if info.parameter_status("client_encoding") != before and info.transaction_status.name == "INTRANS":
-            target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
-
-
 def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
     """Call the technique, within what replaces the rows that are there."""
     room: Any = contextlib.nullcontext(relation)
+    database: Database = "clickhouse" if isinstance(client, HttpConnection) else "postgres"
     if isinstance(client, HttpConnection):
         from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow
         from framehaul.techniques.prepare import prepare
@@ -285,8 +283,10 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
         room = emptied(client, relation)
     if choice.technique.startswith("polars_") and not isinstance(frame, pl.DataFrame):
         frame = to_polars(from_pandas(frame, relation), relation, valid=True)
+    # Its module alone: others load drivers that are not needed here.
+    import_module(f"framehaul.techniques.{'upsert' if mode == 'upsert' else 'beyond'}.{database}_write")
     with room as table:
-        technique_function(choice)(client, table, frame)
+        REGISTERED[database, "write", choice.technique].function(client, table, frame)
 
 
 _rows_left: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_000}

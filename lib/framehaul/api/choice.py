@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -13,7 +12,7 @@ from framehaul.data.schema import NO_NATIVE, ColumnType, Table
 from framehaul.errors import TableError
 from framehaul.techniques import contract, techniques
 from framehaul.techniques.contract import APPEND, Contract
-from framehaul.techniques.registry import REGISTERED, Database, upserts
+from framehaul.techniques.registry import Database, upserts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,14 +44,6 @@ class Choice:
             *(f"faster, not taken: {name}: {why}" for name, why in self.not_taken.items()),
         ]
         return "\n".join([*lines, self.ddl] if self.ddl else lines)
-
-
-def technique_function(choice: Choice) -> Callable[..., None]:
-    """Return the function of a choice; its module alone is imported, because others load drivers not needed here."""
-    place = "upsert" if choice.terms.kind == "upsert" else "beyond"
-    database: Database = "clickhouse" if "_http_client_" in choice.technique else "postgres"
-    import_module(f"framehaul.techniques.{place}.{database}_write")
-    return REGISTERED[database, "write", choice.technique].function
 
 
 TERMS: dict[Mode, tuple[Contract, ...]] = {

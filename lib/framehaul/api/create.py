@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 type Client = psycopg.Connection[Any] | HttpConnection
 type Frame = pl.DataFrame | pd.DataFrame
 LOG = logging.getLogger("framehaul")
-MARK = f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
-"""The clause that marks a table as one that a later run of the studies may drop."""
 
 
 def unmarked(statement: str) -> str:
     """Return a CREATE TABLE for a table of a user, which later runs must not drop."""
-    return statement.replace(MARK, "")
+    return statement.replace(f"\nCOMMENT {quote_clickhouse_text(COMMENT)}", "")
 
 
 def derived_table(client: Client, frame: Frame, table: str, create: bool | Sequence[str]) -> tuple[Table, str]:

@@ -252,23 +252,21 @@ def postgres_result(connection: psycopg.Connection[Any], query: str) -> Table:
 
     Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
     """
+    from psycopg.postgres import types  # those that are built in, whatever a user has registered
+
     with in_utf8(connection), plain_cursor(connection) as cursor:
         cursor.execute(described(query).encode())
         result = cursor.pgresult
         assert result is not None
         oids, modifiers = ([get(at) for at in range(result.nfields)] for get in (result.ftype, result.fmod))
         names = [column.name for column in cursor.description or ()]
-        kinds: list[Any] = [*map(_kind_of_oid, oids, modifiers)]
+        kinds: list[Any] = [
+            (kind := types.get(oid)) and _kind(kind.name, modifier, is_array=oid == kind.array_oid)
+            for oid, modifier in zip(oids, modifiers, strict=True)
+        ]
         if None in kinds:
             kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
     return _result(query, names, kinds)
-
-
-def _kind_of_oid(oid: int, modifier: int) -> tuple[str, tuple[()]] | None:
-    from psycopg.postgres import types  # the types that are built in, whatever a user has registered
-
-    found = types.get(oid)
-    return _kind(found.name, modifier, is_array=oid == found.array_oid) if found else None
 
 
 def _kind(element: str, modifier: int, *, is_array: bool) -> tuple[str, tuple[()]] | None:

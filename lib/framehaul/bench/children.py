@@ -12,9 +12,6 @@ from typing import Any
 from framehaul.bench.meter import map_libraries
 from framehaul.bench.rounds import describe
 
-GRACE_SECONDS = 2
-"""The time that a child has to end by itself after its connection is closed."""
-
 
 class ChildError(RuntimeError):
     """An error: a child ended early. The message is the child's error, in one line."""
@@ -85,7 +82,7 @@ def child(where: ForkServerContext, name: str, work: Callable[..., None], *argum
         yield Child(name, process, ours)
     finally:
         ours.close()  # a child that waits for a request ends
-        process.join(GRACE_SECONDS)
+        process.join(2)  # seconds to end by itself after its connection is closed
         process.kill()
         process.join()
 

@@ -6,7 +6,6 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,16 +136,6 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@contextlib.contextmanager
-def settled() -> Iterator[None]:
-    """Call `settle`, and undo it at the end of the block."""
-    settle()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def give_back_memory() -> None:

@@ -1,5 +1,6 @@
 """The loop of every study: rounds in which every task runs once, in a shuffled, seeded order, and their outcomes."""
 
+import gc
 import random
 import threading
 import urllib.error
@@ -13,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from framehaul.bench.meter import settle, settled
+from framehaul.bench.meter import settle
 from framehaul.errors import UnavailableError, WrongResultError
 
 
@@ -139,7 +140,8 @@ def in_rounds[T: Hashable, V](
     left = {*log.left(tasks, rounds)}
     skipped: dict[T, Skipped] = {}
     log.expect(len(tasks) * (rounds.warmup + rounds.passes))
-    with settled():
+    settle()
+    try:
         for number in range(1 - rounds.warmup, rounds.passes + 1):
             for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):
                 if log.stop and log.stop.is_set():
@@ -153,6 +155,8 @@ def in_rounds[T: Hashable, V](
                 if number > 0:
                     log.record(task, number, outcome)
                 settle()  # tasks import modules when they run
+    finally:
+        gc.unfreeze()
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:

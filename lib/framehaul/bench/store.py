@@ -10,6 +10,7 @@ import io
 import json
 import os
 import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
 from itertools import compress
@@ -22,8 +23,6 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]

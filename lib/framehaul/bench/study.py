@@ -1,11 +1,9 @@
 """A study: one notebook, its parameters and its metadata, registered once."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from framehaul.errors import SettingsError
 from framehaul.settings import PRESETS, PROJECT, Preset
@@ -32,7 +30,7 @@ class Parameter:
     reference: Value | None = None
     """The values of the other presets, where they differ."""
 
-    def at(self, default: Value, **others: Any) -> Parameter:
+    def at(self, default: Value, **others: Any) -> Self:
         """Return the parameter with the values of one study; `others` are those of the presets smoke and reference."""
         return replace(self, default=default, **others)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from io import BufferedIOBase
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,8 +80,8 @@ def read_result(
     None for a body without a block, which names no columns. Raises NotDecodedError where `column_of` gives None, and
     ValueError as `read_native` does.
     """
-    source = Source(body)
-    with _with_place(source):
+    source, layout = Source(body), attrgetter("arrow_large_schema" if plain else "arrow_view_schema")
+    try:
         if source.at_end():
             return None
         count, rows = source.number(), source.number()
@@ -91,56 +91,45 @@ def read_result(
             if (column := column_of(name, kind)) is None:
                 raise NotDecodedError(f"column {name} is {kind}")
             columns.append(column)
-            (arrow,) = _schema(Table(name, (column,), ()), plain=plain).types
+            (arrow,) = layout(Table(name, (column,), ())).types
             arrays.append(read_column(source, column, arrow, rows, 0) if rows else pa.nulls(0, arrow))
-        schema = _schema(table := Table("query", tuple(columns), ()), plain=plain)
+        schema = layout(table := Table("query", tuple(columns), ()))
         first = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return pa.Table.from_batches([first, *_blocks(source, table, schema, rows)]), table
+    except ValueError as error:
+        raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
 
 
 class NotDecodedError(Exception):
     """A body has a column whose Native form is not decoded here."""
 
 
-def _schema(table: Table, *, plain: bool) -> pa.Schema:
-    return table.arrow_large_schema if plain else table.arrow_view_schema
-
-
-@contextmanager
-def _with_place(source: Source) -> Iterator[None]:
-    """Add the position to the message of a ValueError."""
+def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
+    refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
+    source = Source(body)
     try:
-        yield
+        yield from _blocks(source, table, schema)
     except ValueError as error:
         raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
 
 
-def read_blocks(body: BufferedIOBase, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the blocks of a body, one at a time. Raises as `read_native` does."""
-    refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    with _with_place(source := Source(body)):
-        yield from _blocks(source, table, schema)
-
-
 def _blocks(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> Iterator[pa.RecordBatch]:
     while not source.at_end():
-        if (block := _read_block(source, table, schema, first_row)).num_rows:
-            yield block
-        first_row += block.num_rows
-
-
-def _read_block(source: Source, table: Table, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
-    columns, rows = source.number(), source.number()
-    if columns != len(table.columns):
-        raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
-    arrays = []
-    start_numba(USUAL_VALUE_BYTES * rows * columns)
-    for column, arrow in zip(table.columns, schema.types, strict=True):
-        name, kind = source.text(), source.text()
-        if (name, kind) != (column.name, column.clickhouse_type):
-            raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
-        arrays.append(read_column(source, column, arrow, rows, first_row) if rows else pa.nulls(0, arrow))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns, rows = source.number(), source.number()
+        if columns != len(table.columns):
+            raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
+        arrays = []
+        start_numba(USUAL_VALUE_BYTES * rows * columns)
+        for column, arrow in zip(table.columns, schema.types, strict=True):
+            name, kind = source.text(), source.text()
+            if (name, kind) != (column.name, column.clickhouse_type):
+                raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+            if rows:
+                arrays.append(read_column(source, column, arrow, rows, first_row))
+        if rows:
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        first_row += rows
 
 
 def read_column(source: Source, column: Column, arrow: pa.DataType, rows: int, first_row: int) -> pa.Array:

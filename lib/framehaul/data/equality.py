@@ -1,7 +1,5 @@
 """Bitwise comparison of columns in any dtypes, and the description of a difference."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re
@@ -82,7 +80,7 @@ class Content:
         """Return a Python value; timestamps and dates are numpy's."""
         return self.misfits.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
 
-    def in_order(self, key: Sequence[str]) -> Content:
+    def in_order(self, key: Sequence[str]) -> "Content":
         """Return the rows sorted by a key; without a key, in an order that depends only on their values."""
         rows = self.frame.select(pl.arg_sort_by(key)).to_series() if key else _hashes(self.frame).arg_sort()
         misfits = {

@@ -402,12 +402,6 @@ def refuse(table: Table, kinds: Collection[ColumnType], remedy: str, database: s
             raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
 
 
-def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns for an Arrow schema, strings as TEXT; raises KeyError for a type without a kind."""
-    kinds = {kind.value.arrow: kind for kind in reversed(ColumnType)} | {pa.string(): ColumnType.TEXT}
-    return tuple(Column(field.name, kinds[field.type], field.nullable) for field in schema)
-
-
 @dataclass(frozen=True)
 class Table:
     """A table: its columns, its primary key, and the date column by which ClickHouse partitions it monthly.

@@ -119,13 +119,16 @@ def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic
     axis.set_major_formatter(lambda value, _: form(value))
 
 
+NOTE: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+
+
 def _bar(axes: Axes, at: float, row: Row, column: str, color: str, height: float) -> None:
     """Draw the median in a column as a bar, with whiskers from `min_` to `max_`, or write why there is no median."""
     median = row[column]
     if median is None:
         skipped = row["status"] == "skipped"
         text = "skipped (the table says why)" if skipped else f"FAILED: {row.get('reason') or '':.32}"
-        note(axes, 0, at, text, FAINT if skipped else "#B00020", 8)
+        axes.annotate(text, (0, at), color=FAINT if skipped else "#B00020", **NOTE)
         return
     low, high = row.get(f"min_{column}", median), row.get(f"max_{column}", median)
     axes.barh(at, median, color=color, edgecolor="white", height=height)
@@ -133,12 +136,7 @@ def _bar(axes: Axes, at: float, row: Row, column: str, color: str, height: float
     for end in (low, high):
         axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
     text = heading_and_form(column)[1](median)
-    note(axes, max(median, high), at, f"{text} ±" if row.get("unstable") else text, INK, 8)
-
-
-def note(axes: Axes, x: float, y: float, text: str, color: str, size: float | None = None) -> None:
-    """Write text to the right of a point."""
-    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=color, fontsize=size)
+    axes.annotate(f"{text} ±" if row.get("unstable") else text, (max(median, high), at), color=INK, **NOTE)
 
 
 def bars(
@@ -265,7 +263,6 @@ def points(
 type Draw = Callable[[Axes, pl.DataFrame], None]
 type Explain = Callable[[Figure], None]
 type Parts = Sequence[tuple[str, pl.DataFrame]]
-"""The title and the rows of each panel."""
 
 
 def _parts(frame: pl.DataFrame, panel: str = "") -> Parts:

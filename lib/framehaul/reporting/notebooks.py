@@ -3,8 +3,6 @@
 Pages of failed notebooks are kept apart.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -12,9 +10,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -64,7 +62,12 @@ def run(chosen: Sequence[Pair], settings: Settings, known: Sequence[Study], coll
         if not settings.reuse and not all(study.only_reads for study, _ in plan.left):
             print("starting the servers", flush=True)
             stack.enter_context(servers.running(settings))
-            stack.enter_context(_alone(settings.state_dir))
+            settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+            if not locked(stack.enter_context((settings.state_dir / LOCK_OF_A_RUN).open("a"))):
+                raise ServerError(
+                    f"another run has the servers of {settings.state_dir}, and both would write into the same tables; "
+                    "wait until it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
+                )
         for at, (study, values) in enumerate(plan.left):
             plan.announce(at)
             made.publish(study, _execute(reports, study, values))
@@ -75,23 +78,10 @@ def run(chosen: Sequence[Pair], settings: Settings, known: Sequence[Study], coll
     return not problems
 
 
-@contextmanager
-def _alone(state_dir: Path) -> Iterator[None]:
-    """Keep other runs from using these servers within the block; raises ServerError if another run uses them."""
-    state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (state_dir / LOCK_OF_A_RUN).open("a") as lock:
-        if not locked(lock):
-            raise ServerError(
-                f"another run has the servers of {state_dir}, and both would write into the same tables; wait until "
-                "it ends, or give this run another FRAMEHAUL_STATE_DIR=..."
-            )
-        yield
-
-
 class _Pages(ThreadPoolExecutor):
     """The pages and the index of a run, which are written in a thread as notebooks end."""
 
-    def __init__(self, reports: Path, known: Sequence[Study], plan: Plan, collect: Collect) -> None:
+    def __init__(self, reports: Path, known: Sequence[Study], plan: "Plan", collect: Collect) -> None:
         super().__init__(1, "framehaul-pages")
         self._reports, self._known, self._plan, self._collect = reports, known, plan, collect
         self._problems: dict[str, str | None] = {}

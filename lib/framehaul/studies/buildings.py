@@ -7,7 +7,7 @@ import shapely
 
 from framehaul.bench.store import EXACT
 from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, columns_in
+from framehaul.data.schema import DATE32, Column, ColumnType, Table
 
 BATCH_ROWS = 16_384
 """Rows of a batch. It depends on its number and the seed alone, so a small table is the beginning of a large one."""
@@ -88,7 +88,7 @@ def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str
     texts = (pa.large_string(), pa.string_view())
     types = {field.name: pa.string() if field.type in texts else field.type for field in received.schema}
     drifted = ";".join(f"{field.name}:{types[field.name]}" for field in sent.schema if types[field.name] != field.type)
-    ours, theirs = (content_of(table, columns_in(sent.schema), nan_is_null=False) for table in (sent, received))
+    ours, theirs = (content_of(table, TABLE.columns, nan_is_null=False) for table in (sent, received))
     first = first_difference(ours, theirs)
     if first and (wrong := difference_in_any_order(ours, theirs, key=())):
         return f"{wrong}: {first}", "", ""

@@ -30,7 +30,6 @@ WAIT_MILLISECONDS = 1
 """The longest wait for these bytes, because the last part is smaller."""
 READY = b"Z\0\0\0\5"
 """A ReadyForQuery without its last byte, the state of the transaction."""
-EMPTY_QUERY = b"Q\0\0\0\5\0"
 SKIPPED = b"HNSAcC"
 """Messages to skip: CopyOutResponse, notices, notifications, settings, CopyDone, CommandComplete."""
 
@@ -62,7 +61,7 @@ def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDeco
                 wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAIT_BYTES)
                 error = yield from decode_answer(wire, decoder, connection.cancel)
                 wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-                wire.send(EMPTY_QUERY)
+                wire.send(b"Q\0\0\0\5\0")  # an empty query
             while pgconn.is_busy() or pgconn.get_result():
                 if pgconn.is_busy():  # libpq's own wait would hold the interpreter's lock
                     _poll(pgconn.socket, select.POLLIN).poll()

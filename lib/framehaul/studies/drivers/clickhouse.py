@@ -24,10 +24,8 @@ def connect_fetch(client: Any, shape: Shape) -> list[Row]:
 def _connect_async(server: ClickHouseServer, codec: str = "python") -> Any:
     import clickhouse_connect
 
-    login: Any = {"username": server.user, "password": server.password, "database": server.database}
-    login |= {"host": server.host, "port": server.http_port, "secure": server.secure}
-    options: Any = {"native_codec": codec, "compress": False, "send_receive_timeout": TIMEOUT_SECONDS}
-    return clickhouse_connect.get_async_client(**login, **options)
+    options = clients.login(server, server.http_port) | {"native_codec": codec, "compress": False}
+    return clickhouse_connect.get_async_client(**options)
 
 
 async def connect_async_fetch(client: Any, shape: Shape) -> list[Row]:

@@ -1,7 +1,5 @@
 """Run the faults study: every technique with every fault, a crash of both servers, and a sustained load."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -45,7 +43,6 @@ SLOW = {"postgres": "id <> {rows} / 2 OR pg_sleep(600) IS NULL", "clickhouse": "
 """A condition that takes longer than the time-out for all rows, and in ClickHouse less than the limit for a block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A condition that is true for the rows of `frame_of`."""
-TRIALS_AT_ONCE = 8
 BATCH_ROWS = 1_000
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
 """Rows of a trial: several ClickHouse blocks and several batches of any client. Half as many hide partial writes."""
@@ -221,13 +218,13 @@ def run_cells(
                 broken.start()
 
 
-def strike(broken: BreakableServers, subjects: list[Subject], fault: Fault, stop: threading.Event) -> None:
+def strike(broken: BreakableServers, subjects: "list[Subject]", fault: Fault, stop: threading.Event) -> None:
     """Try the fault with several techniques at once, because trials mostly wait, and record the outcomes.
 
     To kill the servers, every transfer is held midway.
     """
     crash = fault.strikes == "hold"
-    with ThreadPoolExecutor(len(subjects) if crash else TRIALS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(len(subjects) if crash else 8) as pool:
         running = [pool.submit(subject.suffer, fault, stop) for subject in subjects]
         if crash:
             for subject, future in zip(subjects, running, strict=True):

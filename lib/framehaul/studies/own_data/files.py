@@ -1,7 +1,5 @@
 """Read a Parquet, CSV or Arrow IPC file, or its first rows, as an Arrow table."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import glob
@@ -13,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Self
 
 import duckdb
 import psutil
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from framehaul.data.frames import validated
+from framehaul.data.frames import BATCH_ROWS, validated
 from framehaul.errors import FrameError, SettingsError
 from framehaul.techniques.prepare import DATES, any_outside
 
@@ -49,7 +48,6 @@ MOST_CSV_COLUMNS = 10_000
 """A damaged file may have a long header."""
 READ_BYTES = 1 << 24
 """The size of a block of text, and the maximum size of a row of a CSV."""
-BATCH_ROWS = 65_536
 COPIES = 6
 """Copies of a frame in memory at once: Arrow, a frame of each library, and the buffers of a technique."""
 UNPACKED = 4
@@ -69,7 +67,7 @@ class Form:
     """The lines above the header."""
 
     @classmethod
-    def of(cls, text: str) -> Form:
+    def of(cls, text: str) -> Self:
         """Return the form in `separator=; decimal=, encoding=latin-1 skip=1`; raises SettingsError for another."""
         given = dict(part.partition("=")[::2] for part in text.split())
         known = all(re.fullmatch(FORMS.get(name, "(?!)"), value) for name, value in given.items())
@@ -164,8 +162,10 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
     """Read texts by DuckDB, which refuses fields that break the rules of quoting, and infer their types."""
     with contextlib.ExitStack() as stack:
         if form.encoding != "utf-8":
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            path = _in_utf8(path, form.encoding, Path(directory) / "in_utf8.csv")
+            directory, given = stack.enter_context(tempfile.TemporaryDirectory()), str(path)
+            path = Path(directory) / "in_utf8.csv"  # in UTF-8, which DuckDB reads best
+            with pa.input_stream(given) as stream, path.open("wb") as file:
+                shutil.copyfileobj(pa.transcoding_input_stream(stream, form.encoding, "utf-8"), file, READ_BYTES)
         header = _header(path, form, guessed=guessed)
         texts = None
         if form.separator == "\t":  # no field of such a file needs quotes: unless all are in pairs, they are text
@@ -184,13 +184,6 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
             for name, first in decided
         ],
     ]
-
-
-def _in_utf8(path: Path, encoding: str, copy: Path) -> Path:
-    """Write a text in UTF-8, which DuckDB reads best, and return where it is."""
-    with pa.input_stream(str(path)) as stream, copy.open("wb") as file:
-        shutil.copyfileobj(pa.transcoding_input_stream(stream, encoding, "utf-8"), file, READ_BYTES)
-    return copy
 
 
 def _header(path: Path, form: Form, *, guessed: bool) -> list[str]:

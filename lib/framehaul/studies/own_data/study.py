@@ -49,7 +49,6 @@ KEPT = 10
 DOES = {APPEND: "fills", REPLACE: "replaces all rows of", UPSERT: "adds rows to or changes, by its key", None: "reads"}
 VARIABLES = {"postgres": "DATABASE_URL", "clickhouse": "CLICKHOUSE_URL"}
 """The usual variables with the address of a server."""
-EXAMPLE_ROWS = 2_000
 STEM_CHARACTERS = 40
 SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
 """The minimum and maximum of rows in the first two stages, which take a 64th and an 8th of the frame."""
@@ -101,7 +100,7 @@ def open_frame(
     OWN_DATA.check({"rows": rows, "mode": mode})
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
-        content = generator.arrow_table(ANALYTICS_METRICS, rows or EXAMPLE_ROWS, 1)
+        content = generator.arrow_table(ANALYTICS_METRICS, rows or 2_000, 1)
         name, notes = "example", ["No file was given: this is an example."]
     else:
         content, notes = files.read(path, rows, files.Form.of(csv))

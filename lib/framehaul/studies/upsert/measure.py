@@ -52,8 +52,6 @@ TRIES = 4
 """The maximum number of attempts of a writer that gets errors."""
 READS_BEFORE = 3
 """The number of reads before the upsert, whose median is the time of an undisturbed read."""
-HELD_SECONDS = 0.05
-"""The interval for checking whether a client has ended before it could be held."""
 
 STAGING = """
 SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't'
@@ -347,7 +345,7 @@ def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
             relay.strike("hold", after)
             client.tell(None)
             try:
-                while not relay.held.wait(HELD_SECONDS):
+                while not relay.held.wait(0.05):
                     if client.connection.poll():
                         client.receive()
                         raise RuntimeError(f"{technique.name} ended before it could be killed")

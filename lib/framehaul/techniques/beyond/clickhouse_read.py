@@ -186,9 +186,6 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
     return to_polars(content, table)
 
 
-# What the server takes alone: no dataframe is converted, so no client can be faster.
-
-
 @technique("server", "baseline: SELECT ... FORMAT Native, discarded (no decoding)")
 def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
     """Read ClickHouse's own format, the least work for the server, into one buffer; return the number of bytes."""

@@ -192,8 +192,6 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) ->
     remote.engine.query(f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) {rows}")
 
 
-# What the server takes alone: no dataframe is converted, so no client can be faster.
-
 # With two cores the server is fastest with smaller blocks and two insert threads.
 FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
 SHUFFLED = "baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)"

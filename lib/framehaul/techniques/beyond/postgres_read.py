@@ -156,9 +156,6 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
     return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)
 
 
-# What the server takes alone: no dataframe is converted, so no client can be faster.
-
-
 @technique("server", "baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
 def none_psycopg_copy_binary_discarded(connection: Psycopg, table: Table) -> int:
     """Read PostgreSQL's binary format; return the number of bytes."""

@@ -279,8 +279,6 @@ def polars_duckdb_insert(connection: DuckDBPyConnection, table: Table, frame: pl
     connection.execute(f"INSERT INTO {name} ({table.postgres_columns}) {rows}")
 
 
-# What the server takes alone: no dataframe is converted, so no client can be faster.
-
 SORTED = "baseline: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)"
 
 

@@ -59,10 +59,9 @@ def insert_staged(table: Table, staging: str, conflict: str = "") -> bytes:
 
 
 INTO_TEMPORARY = "pgpq COPY into a temporary table, then INSERT ... ON CONFLICT"
-INTO_ORDINARY = "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT"
 
 
-@also("polars_pgpq_ordinary_on_conflict", INTO_ORDINARY, "")
+@also("polars_pgpq_ordinary_on_conflict", "pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", "")
 @also("polars_pgpq_temporary_on_conflict", INTO_TEMPORARY, "TEMPORARY")
 @technique("copy_binary", "pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", UPSERT)
 def polars_pgpq_unlogged_on_conflict(
