@@ -117,9 +117,8 @@ class BigQueryServer:
 
     def _load(self, load: Json, content: bytes) -> None:
         _require(self.job_error is None, self.job_error or "")
-        _require(
-            (load["createDisposition"], load["writeDisposition"]) == ("CREATE_NEVER", "WRITE_APPEND"), "disposition"
-        )
+        dispositions = load["createDisposition"], load["writeDisposition"]
+        _require(dispositions == ("CREATE_NEVER", "WRITE_APPEND"), "disposition")
         name = load["destinationTable"]["tableId"]
         resource, rows = self._table(name)
         fields = [[(one["name"], one["type"]) for one in of["schema"]["fields"]] for of in (load, resource)]

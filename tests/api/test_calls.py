@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -21,6 +23,7 @@ from framehaul.api.calls import Kind
 from framehaul.data.schema import Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
 from framehaul.techniques.clients import HttpConnection, open_http_client
 from tests.conftest import url_of
 from tests.studies.test_own_data import EVERY
@@ -234,6 +237,21 @@ def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postg
         'sad'::framehaul_api.mood AS d"""
     (part,) = framehaul.read_batches(postgres, query)
     assert_frame_equal(part, framehaul.read(postgres, query))
+
+
+def test_a_script_of_polars_does_without_pandas(servers: Servers) -> None:
+    script = """import framehaul, polars as pl, sys
+frame = pl.DataFrame({"id": range(20_000)}).sample(fraction=1, shuffle=True).with_columns(day=pl.date(2026, 1, 1))
+for target in sys.argv[1:]:
+    framehaul.write(frame, target, "framehaul_script", create=["id"])
+    assert frame.sort("id").equals(framehaul.read(target, "SELECT * FROM framehaul_script ORDER BY id"))
+assert "pandas" not in sys.modules"""
+    addresses = servers.postgres.dsn(), url_of(servers.clickhouse)
+    try:
+        subprocess.run([sys.executable, "-c", script, *addresses], check=True)
+    finally:
+        for server in (servers.postgres, servers.clickhouse):
+            tables_of(server).run("DROP TABLE IF EXISTS framehaul_script")
 
 
 @pytest.mark.usefixtures("loops")

@@ -13,9 +13,7 @@ from framehaul.errors import ResultsError
 FILE = "clickhouse_read.csv"
 
 
-def result(
-    technique: str = "polars_urllib_csv", number: int = 1, seconds: float | None = 0.5, **changes: Any
-) -> Result:
+def result(technique: str = "polars_urllib_csv", number: int = 1, seconds: float | None = 0.5, **more: Any) -> Result:
     values: dict[str, Any] = {
         "run_id": "r", "notebook": "04_clickhouse_read", "database": "clickhouse", "direction": "read",
         "technique": technique, "label": technique.upper(), "origin": "published", "family": "http_csv",
@@ -23,7 +21,7 @@ def result(
         "seconds": seconds, "rows_per_s": 1000 / seconds if seconds else None, "client_cpu_s": 0.1,
         "peak_rss_bytes": 5, "dtypes": "exact",
     }  # fmt: skip
-    return Result(**(values | changes))
+    return Result(**(values | more))
 
 
 def passes(*rows: Result, directory: Path) -> pl.DataFrame:

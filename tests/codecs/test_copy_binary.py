@@ -45,9 +45,8 @@ def decoded(table: Table, *parts: bytes, schema: pa.Schema | None = None) -> pa.
 
 
 def row(*fields: bytes | None) -> bytes:
-    return struct.pack(">h", len(fields)) + b"".join(
-        struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field for field in fields
-    )
+    sized = (struct.pack(">i", -1 if field is None else len(field)) + (field or b"") for field in fields)
+    return struct.pack(">h", len(fields)) + b"".join(sized)
 
 
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])

@@ -87,9 +87,8 @@ def test_a_driver_says_why_it_failed_and_no_password(
     if fetched["status"] == "skipped":
         pytest.skip(fetched["reason"])
     assert fetched["rows_per_s"] > 0
-    broken = ended(
-        driver, dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column"), (good, lambda _: []), settings
-    )
+    unknown = dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column")
+    broken = ended(driver, unknown, (good, lambda _: []), settings)
     assert "no_such_column" in broken["reason"]
     refused = ended(driver, SHAPES["one"], (wrong, lambda _: []), settings)
     assert refused["status"] == "failed"

@@ -245,19 +245,16 @@ def test_names_of_columns_and_tables_are_those_of_the_user_as_far_as_they_need_n
 SMALL = pa.table({"id": [1, 2, 3], "text": ["a", None, "c"], "day": days("2020-01-01", None, "2020-01-03")})
 
 
-def write_ipc(opened: Callable[..., Any]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        with opened(path, SMALL.schema) as file:
-            file.write_table(SMALL, max_chunksize=1)
-
-    return write
+def write_ipc(opened: Callable[..., Any], path: Path) -> None:
+    with opened(path, SMALL.schema) as file:
+        file.write_table(SMALL, max_chunksize=1)
 
 
 CSV_TEXT = b'id,text,day\n1,a,2020-01-01\n2,,NA\n3,"c",2020-01-03\n'
 WRITERS: dict[str, Callable[[Path], object]] = {
     "x.parquet": lambda path: pq.write_table(SMALL, path, row_group_size=2),
-    "x.arrow": write_ipc(pa.ipc.new_file),
-    "x.arrows": write_ipc(pa.ipc.new_stream),
+    "x.arrow": lambda path: write_ipc(pa.ipc.new_file, path),
+    "x.arrows": lambda path: write_ipc(pa.ipc.new_stream, path),
     "duckdb.parquet": lambda path: duckdb.from_arrow(SMALL).write_parquet(str(path)),  # keeps no Arrow schema
     "x.csv": lambda path: path.write_bytes(CSV_TEXT),
     "x.tsv": lambda path: path.write_bytes(CSV_TEXT.replace(b",", b"\t")),
@@ -519,9 +516,7 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(mode: str, monkeypatch
     terms = Contract(mode, "", "", "")  # type: ignore[arg-type]  # one of the two
     monkeypatch.setattr(mine, "techniques", few_writes)
     monkeypatch.setattr(mine, "replacing", lambda one: replace(one, contract=terms))
-    monkeypatch.setattr(
-        mine, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
-    )
+    monkeypatch.setattr(mine, "upserts", lambda at: [replace(one, contract=terms) for one in few(at, "write")])
     rows = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), rounds=1, warmup=0, seed=1)
     by_name = {row["technique"]: (row["status"], row["reason"]) for row in rows.iter_rows(named=True)}
     assert {status for status, _ in by_name.values()} == {"failed"}

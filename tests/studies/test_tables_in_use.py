@@ -128,7 +128,5 @@ def test_only_the_fewest_rows_go_into_all_tables_and_keys_do_not_collide() -> No
     assert "everyday" not in {task.technique.origin for task in many}
     assert {task.case for task in busy} == {Case("one_index", 500, 50)}
     for table in TABLES.values():
-        keys = [
-            study.content(table, 100, 5 + part * study.SEED_STEP, part * 100).select(table.key) for part in range(3)
-        ]
+        keys = [study.content(table, 100, 5 + at * study.SEED_STEP, at * 100).select(table.key) for at in range(3)]
         assert len(pl.concat(map(pl.DataFrame, keys)).unique()) == 300

@@ -81,9 +81,7 @@ def connection(
 @pytest.mark.parametrize(
     ("rows", "batch_bytes", "size"), [(0, 64, 7), (1, 64, 1), (200, 1 << 20, 1 << 20), (200, 64, 7)]
 )
-def test_an_answer_may_come_in_any_pieces(
-    rows: int, batch_bytes: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_comes_in_any_pieces(rows: int, batch_bytes: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", batch_bytes)
     texts = [f"é{n}" * n if n % 7 else None for n in range(rows)]
     data = [row(struct.pack(">i", n), None if text is None else text.encode()) for n, text in enumerate(texts)]

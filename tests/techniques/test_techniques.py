@@ -77,9 +77,7 @@ def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
 
 # The second table, whose names are hostile, takes its turn with the slow tests.
 @pytest.mark.parametrize("key", ["standard", pytest.param("second", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "found", techniques(), ids=lambda found: f"{found.origin}-{found.database}-{found.direction}-{found.name}"
-)
+@pytest.mark.parametrize("found", techniques(), ids=lambda found: "-".join((found.origin, *found.key)))
 def test_technique_moves_exactly_what_it_is_given(
     found: Technique, key: str, servers: Servers, loaded: dict[tuple[str, str], Loaded]
 ) -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 from ipaddress import ip_address
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,12 +140,13 @@ def check_nested(name: str, part: Column, values: pa.Array) -> None:
 
 def any_outside(values: pa.Array, first: dt.date, last: dt.date) -> bool:
     """Return whether a date, or a moment in UTC, is outside a range."""
-    kind = pa.timestamp(values.type.unit) if pa.types.is_timestamp(values.type) else values.type
-    if kind == pa.timestamp("ns"):
+    unit = getattr(values.type, "unit", "D" if values.type == pa.date32() else "ms")
+    if unit == "ns":
         return False  # they begin in 1677 and end in 2262
-    plain = values.cast(kind)
-    least, most = (pa.scalar(end).cast(kind, safe=False) for end in (first, last))
-    return pc.any(pc.or_(pc.less(plain, least), pc.greater(plain, most))).as_py() is True
+    # pa.scalar() and pa.array() import pandas, which takes longer than few rows.
+    (begin, end), found = np.array([first, last], f"M8[{unit}]").astype(int), pc.min_max(values)
+    least, most = found["min"].value, found["max"].value
+    return least is not None and bool(least < begin or most > end)
 
 
 def with_long_text(content: pa.Table, table: Table) -> pa.Table:

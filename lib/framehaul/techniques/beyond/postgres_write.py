@@ -23,6 +23,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
+from framehaul.codecs.compiled import arrow_array
 from framehaul.codecs.copy_binary import PARSED, in_binary_form, near_key_order
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import BATCH_ROWS, in_table_order
@@ -118,7 +119,8 @@ def picked(content: pa.Table, rows: Int64s) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(rows), GATHERED_ROWS):
         part = rows[at : at + GATHERED_ROWS]
         adjacent = (np.diff(part) == 1).all()
-        chosen = content.slice(part[0], len(part)) if adjacent else content.take(pa.array(part))
+        places = arrow_array(pa.int64(), len(part), None, [part])  # pa.array() imports pandas
+        chosen = content.slice(part[0], len(part)) if adjacent else content.take(places)
         yield from chosen.combine_chunks().to_batches()  # more than 2 GiB of text stay in several
 
 
