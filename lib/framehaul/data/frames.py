@@ -358,14 +358,14 @@ def validated(arrow: pa.Table) -> pa.Table:
     Neither pandas nor Polars checks that text is UTF-8, and their behaviour is undefined otherwise.
     """
     for at, name in enumerate(arrow.column_names):
-        chunks, first_row = [], 0
-        for chunk in arrow.column(at).chunks:
+        chunks, first_row, given = [], 0, arrow.column(at).chunks
+        for chunk in given:
             try:
                 chunks.append(valid_array(chunk, name, first_row))
             except pa.ArrowException as error:
                 raise ValueError(f"column {name}, from row {first_row:,} on: {error}") from error
             first_row += len(chunk)
-        if any(valid is not chunk for valid, chunk in zip(chunks, arrow.column(at).chunks, strict=True)):
+        if any(valid is not chunk for valid, chunk in zip(chunks, given, strict=True)):
             arrow = arrow.set_column(at, name, pa.chunked_array(chunks))
     return arrow
 
