@@ -60,6 +60,6 @@ def test_every_room_has_the_name_of_its_notebooks() -> None:
     ],
 )  # fmt: skip
 def test_nothing_is_imported_that_is_not_needed(what: str, without: tuple[str, ...]) -> None:
-    told = f"{what}; import sys; print([name for name in {without!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    script = f"{what}; import sys; print([name for name in {without!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -98,14 +99,17 @@ def selected(frame: pl.DataFrame, table: str, quote: str = '"') -> str:
     return f"SELECT {', '.join(f'{quote}{name}{quote}' for name in frame.columns)} FROM {table} ORDER BY id -- all;"
 
 
+@pytest.fixture
+def has_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as a process does that has started compiled loops: their errors name the row as well."""
+    monkeypatch.setattr(calls, "numba_waits", lambda: False)
+    monkeypatch.setattr(calls, "_describes_first", threading.Event())
+
+
 @pytest.fixture(params=[True, False], ids=["loops", "no loops"])
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the process has started compiled loops, whose errors name the row as well, and had only their types."""
+def loops(request: pytest.FixtureRequest, has_loops: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the process has started compiled loops."""
     monkeypatch.setattr(calls, "numba_waits", lambda: not request.param)
-    monkeypatch.setattr(calls, "_without_describe", ["clickhouse"])
-
-
-has_loops = pytest.mark.parametrize("loops", [True], ids=["loops"], indirect=True)
 
 
 @pytest.mark.usefixtures("loops")
@@ -370,8 +374,7 @@ def test_what_clickhouse_would_change_is_an_error(
         ("DELETE FROM pg_class", ServerError, "syntax error"),
     ],
 )
-@has_loops
-@pytest.mark.usefixtures("loops")
+@pytest.mark.usefixtures("has_loops")
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         framehaul.read(servers.postgres.dsn(), query)
@@ -441,8 +444,7 @@ def test_numerics_and_arrays_are_those_that_psycopg_decodes(precision: int, scal
             assert got[4] == [str(one) for one in wanted[4]]
 
 
-@has_loops
-@pytest.mark.usefixtures("loops")
+@pytest.mark.usefixtures("has_loops")
 @pytest.mark.parametrize("rows", [0, 1, 70_000])
 def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickhouse: HttpConnection) -> None:
     query = f"""
@@ -469,8 +471,7 @@ def test_arrays_of_clickhouse_are_those_that_it_sends_as_arrow(rows: int, clickh
         framehaul.read(clickhouse, "SELECT if(number = 1, ['x', unhex('FF')], []) AS a FROM numbers(3) ORDER BY number")
 
 
-@has_loops
-@pytest.mark.usefixtures("loops")
+@pytest.mark.usefixtures("has_loops")
 @pytest.mark.parametrize(("rows", "requests"), [(100_000, 1), (0, 2)])
 def test_an_answer_of_clickhouse_names_its_columns(
     clickhouse: HttpConnection, monkeypatch: pytest.MonkeyPatch, rows: int, requests: int
@@ -491,17 +492,17 @@ def test_an_answer_of_clickhouse_names_its_columns(
         posted.clear()
         found = framehaul.read(clickhouse, query, frame=kind)
         assert len(posted) == requests
-        with monkeypatch.context() as one_that_asks:
-            one_that_asks.setattr(calls, "_without_describe", [])
-            described = framehaul.read(clickhouse, query, frame=kind)
+        calls._describes_first.set()
+        described = framehaul.read(clickhouse, query, frame=kind)
+        calls._describes_first.clear()
         assert len(found) == rows
         assert found.equals(described)
     with pytest.raises(TableError, match="gives 'a' more than once"):
         framehaul.read(clickhouse, "SELECT a, a FROM (SELECT 1 AS a)")
-    for each in (1, 2):  # a Tuple is not decoded: the second time nothing is asked twice
+    for asked in (3, 2):  # a Tuple is not decoded: the first query runs twice, and the second once
         posted.clear()
         assert framehaul.read(clickhouse, "SELECT (1, 'a') AS pair").rows() == [({"1": 1, "2": "a"},)]
-        assert len(posted) == 4 - each
+        assert len(posted) == asked
 
 
 def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers: Servers) -> None:

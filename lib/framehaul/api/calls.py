@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import secrets
+import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -295,8 +296,8 @@ CONNECTED_ROWS = 100_000
 """The rows that ADBC reads in the time that it takes to connect, for which it asks the server for all types."""
 
 
-_without_describe: list[Database] = ["clickhouse"]
-"""The servers whose answers name their columns, until one had a column that compiled loops do not decode."""
+_describes_first = threading.Event()
+"""Set when an answer of ClickHouse had a column that compiled loops do not decode."""
 
 
 def _select(connection: HttpConnection, query: str, kind: Kind) -> tuple[pa.Table, Table]:
@@ -307,7 +308,7 @@ def _select(connection: HttpConnection, query: str, kind: Kind) -> tuple[pa.Tabl
     """
     from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, select_arrow
 
-    if _without_describe and not numba_waits():
+    if not (numba_waits() or _describes_first.is_set()):
         select = f"SELECT * FROM {lookup.subquery(query)} FORMAT Native"
         with contextlib.suppress(NotDecodedError):
             with connection.post(select, settings=NATIVE | LARGE_BLOCKS) as response:
@@ -317,7 +318,7 @@ def _select(connection: HttpConnection, query: str, kind: Kind) -> tuple[pa.Tabl
                 return relation.arrow_large_schema.empty_table(), relation
             lookup.check_names(found[1].column_names)
             return found
-        _without_describe.clear()
+        _describes_first.set()
     relation = lookup.clickhouse_result(connection, query)
     is_decoded = not relation.columns_of(*NOT_DECODED)
     if not is_decoded or (numba_waits() and _rows_left["clickhouse"] > 0):

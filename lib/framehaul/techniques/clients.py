@@ -304,7 +304,7 @@ def open_psycopg2(server: PostgresServer) -> contextlib.closing[Any]:
     return contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30))
 
 
-def login(server: ClickHouseServer, port: int) -> dict[str, Any]:
+def options_of(server: ClickHouseServer, port: int) -> dict[str, Any]:
     """Return the options that ClickHouse's drivers have in common."""
     options = {name: getattr(server, name) for name in ("host", "secure", "database", "user", "password")}
     return options | {"port": port, "send_receive_timeout": TIMEOUT_SECONDS}
@@ -315,7 +315,7 @@ def open_clickhouse_driver(server: ClickHouseServer, *, use_numpy: bool = False)
     """Open a clickhouse-driver client over the native protocol, by default without compression."""
     import clickhouse_driver
 
-    options = login(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": CERTIFICATES}
+    options = options_of(server, server.native_port) | {"settings": {"use_numpy": use_numpy}, "ca_certs": CERTIFICATES}
     with clickhouse_driver.Client(**options) as client:
         client.execute("SELECT 1")
         yield client
@@ -369,7 +369,7 @@ async def open_asynch(server: ClickHouseServer) -> AsyncIterator[Any]:
     """Open an asynch connection over the native protocol."""
     from asynch.proto.connection import Connection as AsynchConnection
 
-    connection = AsynchConnection(**login(server, server.native_port))  # type: ignore[no-untyped-call]  # an untyped stub
+    connection = AsynchConnection(**options_of(server, server.native_port))  # type: ignore[no-untyped-call]  # an untyped stub
     await connection.connect()
     try:
         yield connection
@@ -408,7 +408,7 @@ def open_clickhouse_connect(server: ClickHouseServer, native_codec: str = "pytho
     import clickhouse_connect
 
     options = {"compress": False, "native_codec": native_codec, "dedicated_pool": True}
-    return clickhouse_connect.get_client(**(login(server, server.http_port) | options))
+    return clickhouse_connect.get_client(**(options_of(server, server.http_port) | options))
 
 
 open_clickhouse_connect_rust = partial(open_clickhouse_connect, native_codec="rust_strict")

@@ -24,7 +24,7 @@ def connect_fetch(client: Any, shape: Shape) -> list[Row]:
 def _connect_async(server: ClickHouseServer, codec: str = "python") -> Any:
     import clickhouse_connect
 
-    options = clients.login(server, server.http_port) | {"native_codec": codec, "compress": False}
+    options = clients.options_of(server, server.http_port) | {"native_codec": codec, "compress": False}
     return clickhouse_connect.get_async_client(**options)
 
 
