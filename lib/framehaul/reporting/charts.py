@@ -24,7 +24,7 @@ from framehaul.techniques.registry import DATABASES, DRIVERS
 # Readers with any color vision can distinguish these, after https://jfly.uni-koeln.de/color/
 PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
-    "#332288", "#44AA99", "#661100",
+    "#332288", "#44AA99", "#661100", "#999933",
 )  # fmt: skip
 _OF_FAMILIES = """
 #0072B2 #56B4E9 #009E73 #CC79A7 #D55E00 #999999 #D55E00 #56B4E9
