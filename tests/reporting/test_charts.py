@@ -36,18 +36,6 @@ def assert_nothing_is_cut(figure: Figure) -> None:
     assert np.subtract(inner.max, outer.max).max() <= 0.01
 
 
-def medians(directory: Path) -> pl.DataFrame:
-    """Of as many families as a direction has, with what is skipped, what failed at length, and what fell behind."""
-    frame = passes(
-        *(result(family, seconds=0.2, family=family, label=LONG) for family in [*FAMILIES][:9]),
-        result("behind", rows=10, label="behind"), result("behind", 2, 30.0, rows=10, label="behind"),
-        result("bad", seconds=None, status="failed", reason="content differs " * 20),
-        result("absent", seconds=None, status="skipped", reason="no extension"),
-        directory=directory,
-    )  # fmt: skip
-    return statistics.medians(frame, ["label", "family", "origin"])
-
-
 def test_a_place_that_is_rounded_otherwise_gives_the_same_bytes_and_another_figure_other_ids() -> None:
     def drawn(left: float, name: str) -> str:
         figure = Figure()
@@ -61,7 +49,14 @@ def test_a_place_that_is_rounded_otherwise_gives_the_same_bytes_and_another_figu
 
 
 def test_bars_fit_and_what_failed_or_was_skipped_has_the_reason_instead_of_a_bar(tmp_path: Path) -> None:
-    frame = medians(tmp_path)
+    every = passes(
+        *(result(family, seconds=0.2, family=family, label=LONG) for family in [*FAMILIES][:9]),
+        result("behind", rows=10, label="behind"), result("behind", 2, 30.0, rows=10, label="behind"),
+        result("bad", seconds=None, status="failed", reason="content differs " * 20),
+        result("absent", seconds=None, status="skipped", reason="no extension"),
+        directory=tmp_path,
+    )  # fmt: skip
+    frame = statistics.medians(every, ["label", "family", "origin"])
     figure: Any = charts.bars(frame, name="x")
     assert_nothing_is_cut(figure)
     (axes,), (legend,) = figure.axes, figure.legends

@@ -1,8 +1,10 @@
 """The matrix has three outcomes and no other, and what it says of itself is true."""
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import polars as pl
 import psycopg
@@ -47,6 +49,15 @@ def cells(out: Path) -> pl.DataFrame:
 
 def told(found: pl.DataFrame) -> list[Any]:
     return found.select("technique", "case", "detail").rows()
+
+
+def test_an_interrupt_raises_because_a_run_that_ends_replaces_older_results(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "chosen_techniques", lambda _: [READER])
+    with pytest.raises(KeyboardInterrupt):
+        inspect.unwrap(trial.run)(MagicMock(servers=lambda: servers), tried="")  # a mock's `stop` is set
+    assert tables_of(servers.postgres).run("SELECT 1 FROM pg_class WHERE relname LIKE 'framehaul_fidelity_%'") == []
 
 
 def found_by(servers: Servers, technique: Technique, *names: str, trials: Trials[Cell] | None = None) -> list[Cell]:

@@ -165,11 +165,9 @@ def test_a_study_of_one_service_of_each_kind(
     open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn = servers.postgres.dsn()
-    for name, value in {
-        "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path),
-        "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(open_dir / "pgbench"))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    monkeypatch.setenv("FRAMEHAUL_PGBENCH_SERVICES", f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x")
     kept = pgbench.run(workload="smallest", rounds=2, seed=1, services="limited_iops")
     assert set(kept.filter(service="away")["status"]) == {"failed"}
     assert "127.0.0.1:1 cannot be used" in kept.filter(service="away")["reason"][0]

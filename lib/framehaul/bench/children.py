@@ -82,7 +82,7 @@ def child(where: ForkServerContext, name: str, work: Callable[..., None], *argum
         yield Child(name, process, ours)
     finally:
         ours.close()  # a child that waits for a request ends
-        process.join(2)  # seconds to end by itself after its connection is closed
+        process.join(10)  # seconds to drop its tables after its connection is closed
         process.kill()
         process.join()
 
@@ -95,4 +95,5 @@ def _work(work: Callable[..., None], connection: Connection, *arguments: object)
     except EOFError:  # the parent has closed the connection
         return
     except Exception as error:  # noqa: BLE001  `receive` raises it
-        connection.send(ChildError(describe(error)))
+        with suppress(OSError):  # the parent has closed the connection
+            connection.send(ChildError(describe(error)))

@@ -68,8 +68,6 @@ class Trials[C: Tried]:
     """Return true for a cell that an interrupted run has recorded."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """The reasons why techniques cannot run here, by `database direction name`, or why a server allows no trial."""
-    stop: threading.Event = field(default_factory=threading.Event)
-    """The event that ends the trials before the next one."""
 
 
 def _in_batches(move: Technique) -> Technique:
@@ -128,14 +126,9 @@ def chosen_techniques(
     return [*first.values()]
 
 
-@cache
-def _places() -> dict[tuple[str, ...], int]:
-    return {one.key: at for at, one in enumerate(all_techniques())}
-
-
 def in_order(row: list[Any]) -> int:
     """Return the place of a row of cells in a complete file, which has them in the order of techniques."""
-    return _places()[tuple(row[:3])]
+    return [one.key for one in all_techniques()].index(tuple(row[:3]))
 
 
 def trials_of(this_run: Recording) -> Trials[Any]:
@@ -147,7 +140,7 @@ def trials_of(this_run: Recording) -> Trials[Any]:
             this_run.write(cell)
             this_run.progress(cell.technique)
 
-    return Trials(record, this_run.finished, this_run.metadata["unavailable"], stop=this_run.stop)
+    return Trials(record, this_run.finished, this_run.metadata["unavailable"])
 
 
 @dataclass(frozen=True)

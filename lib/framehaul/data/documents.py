@@ -78,8 +78,10 @@ def nested_array(values: Any, kind: pa.DataType, *, texts: bool = False) -> pa.A
     JSON.
     """
     if not pa.types.is_nested(kind):
-        is_text = texts and str in {*map(type, values)} and (pa.types.is_decimal(kind) or pa.types.is_temporal(kind))
-        return _parsed_texts(values, kind) if is_text else scalar_array(values, kind)
+        parses = texts and str in {*map(type, values)} and (pa.types.is_decimal(kind) or pa.types.is_temporal(kind))
+        if parses and pa.types.is_time(kind):  # which Arrow does not parse
+            return pa.array([None if text is None else dt.time.fromisoformat(text) for text in values], kind)
+        return pa.array(values, pa.string()).cast(kind) if parses else scalar_array(values, kind)
     missing = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
         found = [{} if value is None else _fields_by_name(value, kind) for value in values]
@@ -109,12 +111,6 @@ def is_missing(value: object) -> bool:
     import pandas as pd
 
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
-
-
-def _parsed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_time(kind):  # which Arrow does not parse
-        return pa.array([None if text is None else dt.time.fromisoformat(text) for text in texts], kind)
-    return pa.array(texts, pa.string()).cast(kind)
 
 
 def _list_offsets(parts: list[Any]) -> pa.Array:

@@ -238,13 +238,6 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
         def one_pass(passes: measure.Passes, task: Task) -> Moved:
             return runner.run(passes.one(task.measured, 1, proxies.server(task)))
 
-        def call_several_times(task: Task) -> None:
-            """Call a technique several times over one PgBouncer connection, which uses several server connections."""
-            fill(value_of(proxies.pooler).server)
-            table, few = TABLE.renamed(f"{TABLE.name}_again"), content.slice(0, REUSED_ROWS)
-            with measure.Passes(proxies.both.postgres, table, few, [task.measured], PassOptions(calls=CALLS)) as passes:
-                one_pass(passes, task)
-
         def make_pass(task: Task, number: int) -> dict[str, Any]:
             if number < 1 and task.network != LOOPBACK.name:
                 return {}
@@ -253,8 +246,12 @@ def measuring(proxies: Proxies, rows: int, seed: int) -> Iterator[Callable[[Task
             try:
                 moved = one_pass(passes_of[task.database, task.direction], task)
                 fails = f"works once, but {fails} when a connection is used again"
-                if task.via == "pgbouncer":
-                    call_several_times(task)
+                if task.via == "pgbouncer":  # calls over one connection to it use several server connections
+                    fill(value_of(proxies.pooler).server)
+                    table, few = TABLE.renamed(f"{TABLE.name}_again"), content.slice(0, REUSED_ROWS)
+                    options = [task.measured], PassOptions(calls=CALLS)
+                    with measure.Passes(proxies.both.postgres, table, few, *options) as passes:
+                        one_pass(passes, task)
             except Exception as error:
                 if task.via == "direct" or isinstance(error, UnavailableError | WrongResultError):
                     raise

@@ -51,8 +51,8 @@ FAULTS_STUDY = _study("09_faults", TRIED, HOLD)
 
 LOAD = (
     Parameter("connections", 4, "concurrent connections", least=1, smoke=2),
-    Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
-    Parameter("warmup_duration", 0.02, "seconds of warm-up before them", smoke=0.01, reference=0.05),
+    Parameter("duration", 0.05, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
+    Parameter("warmup_duration", 0.01, "seconds of warm-up before them", reference=0.05),
 )
 POSTGRES_DRIVERS = _study("10_postgres_drivers", ROUNDS.at(1, reference=3), SEED, *LOAD)
 CONCURRENCY = Parameter(
@@ -60,7 +60,7 @@ CONCURRENCY = Parameter(
     smoke=[1, 2], reference=[1, 4],
 )  # fmt: skip
 # No warm-up: the check of values before each pass has fetched the rows already.
-OF_CLIENTS = ROWS.at(10_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED, CONCURRENCY
+OF_CLIENTS = ROWS.at(5_000, reference=50_000), ROUNDS.at(1, reference=3), WARMUP.at(0), SEED, CONCURRENCY
 CLICKHOUSE_CLIENTS = _study("11_clickhouse_clients", *OF_CLIENTS)
 
 OF_FILES = ROUNDS.at(2, reference=3), WARMUP, SEED
@@ -84,7 +84,7 @@ POINTS = Parameter(
     "points", "few", "of table shapes: the number of tables and of sizes: least, few, or sizes for all tables and "
     "powers of ten", choices=("least", "few", "sizes"), smoke="least", reference="sizes",
 )  # fmt: skip
-TABLE_SHAPES = _study("17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(2, reference=3), WARMUP, SEED)
+TABLE_SHAPES = _study("17_table_shapes", ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(1, reference=3), WARMUP, SEED)
 EVERYDAY_API = _study("18_everyday_api", ROWS.at(60_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED)
 
 INTO = (
@@ -114,7 +114,7 @@ WORKERS = (
 SCALE_OUT = _study(
     "21_scale_out", ROWS.at(30_000, reference=100_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, *WORKERS
 )
-NETWORK = _study("23_network", ROWS.at(8_000, reference=30_000), ROUNDS.at(2), WARMUP, SEED)
+NETWORK = _study("23_network", ROWS.at(8_000, reference=30_000), ROUNDS.at(1), WARMUP, SEED)
 SIZES = Parameter(
     "sizes", [1_000], "rows that whole scripts move", least=1, smoke=[300], reference=[1_000, 100_000, 1_000_000]
 )
@@ -126,7 +126,7 @@ TABLES_IN_USE = _study(
     Parameter("times", [0, 10], "rows of a table before an append, as multiples of its rows", reference=[0, 10, 50]),
     Parameter("layouts", "nine_columns", "tables to append to; empty: all", reference=""),
     Parameter("busy_rows", 20_000, "rows of an append while others use the table", 1, smoke=300, reference=100_000),
-    ROUNDS.at(2, reference=3), SEED,
+    ROUNDS.at(1, reference=3), SEED,
 )  # fmt: skip
 
 

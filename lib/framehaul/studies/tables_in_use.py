@@ -3,8 +3,6 @@
 Every pass appends to a copy of a kept table that the server makes, so that all passes find the same state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools
@@ -222,7 +220,7 @@ def measure(this_run: Recording, server: Server, group: list[Task], rounds: Roun
         in_rounds(group, rounds, measured, log)
 
 
-def one_pass(copies: Copies, task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def one_pass(copies: "Copies", task: Task) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Append to a copy; return columns of results, and of each other client; raise WrongResultError for other rows."""
     table, server = TABLES[task.case.layout], copies.at.fresh(task.case)
     arguments = task.technique, server, table, copies.frames[table, task.technique.frame]

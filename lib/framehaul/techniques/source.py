@@ -45,7 +45,7 @@ def _call(technique: Technique) -> str:
     """Return code that opens a technique's client and calls the technique."""
     signature = inspect.signature(technique.function)
     arguments = [one.name for one in signature.parameters.values() if one.default is one.empty]
-    returned = "" if signature.return_annotation == "None" else "returned = "
+    returned = "" if signature.return_annotation in {None, "None"} else "returned = "
     opening, awaiting = ("async ", "await ") if inspect.iscoroutinefunction(technique.function) else ("", "")
     call = f"{returned}{awaiting}{technique.name}({', '.join(arguments)})"
     return f"{opening}with open_{technique.client}(server) as {arguments[0]}:\n    {call}"

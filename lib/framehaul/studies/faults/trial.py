@@ -209,12 +209,11 @@ def run_cells(
             if fault.direction == cell.direction and not trials.finished(cell):
                 affected.append(subject)
         if affected:
-            limited = fault.name == "time-out"
-            if limited:
+            if fault.name == "time-out":
                 broken.start(TIMEOUT_SECONDS)
             with quiet_drivers():
                 strike(broken, affected, fault, stop)
-            if limited:
+            if fault.name == "time-out":
                 broken.start()
 
 

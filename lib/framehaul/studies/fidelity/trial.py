@@ -8,10 +8,11 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
+from multiprocessing.connection import Connection, wait
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +20,12 @@ import pandas as pd
 import polars as pl
 import psycopg
 
+from framehaul.bench.children import Child, child, context
 from framehaul.bench.measure import attempted, opened, quiet_drivers
 from framehaul.bench.recording import Recording, recorded, which
 from framehaul.bench.rounds import describe
 from framehaul.bench.store import EXACT
-from framehaul.bench.trials import Trials, Tried, chosen_techniques, in_order, trials_of
+from framehaul.bench.trials import Trials, Tried, all_techniques, chosen_techniques, in_order, trials_of
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.data.schema import quote_postgres, quote_postgres_text
@@ -33,18 +35,18 @@ from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.hostile import POSTGRES_SETTINGS
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.fidelity.cases import BEFORE, BOTH, CASES, KEY, NUMBER, ROWS_BEFORE, Case
+from framehaul.studies.fidelity.cases import BEFORE, CASES, KEY, NUMBER, ROWS_BEFORE, Case
 from framehaul.studies.fidelity.shapes import PLAIN
 from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import Database, Key
 
 type Outcome = Literal["exact", "loss", "error"]
 type Place = tuple[str, Server, Tables, list[Case]]
 """A session, the server of its techniques, the administration of its tables, and the cases that are tried there."""
 DEFAULT, HOSTILE = "default", "hostile"
+IDENTITY = ("database", "direction", "technique", "case", "session")
 NO_ENCODING = "framehaul_sql_ascii"
-"""The name of the database without encoding."""
 
 PATIENCE_SECONDS = 6.0
 """A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
@@ -79,9 +81,33 @@ def run(this_run: Recording, *, tried: str = "all") -> None:
     """
     chosen, cells, both = chosen_techniques(tried), trials_of(this_run), this_run.servers()
     this_run.expect(sum(1 + case.hostile for one in chosen for case in CASES if applies(one, case)))  # at most
-    run_cells(both, chosen, cells)
+    finished = {*this_run.so_far().select(IDENTITY).rows()}
+    # Nothing is timed, and the Python code of a process runs on one core at a time: each server has a process. It
+    # imports this module itself, because the cases start threads of Polars, which no fork inherits.
+    with ExitStack() as stack:
+        trying = dict[Any, Child]()
+        for database in sorted({one.database for one in chosen}):
+            keys = [one.key for one in chosen if one.database == database]
+            process = stack.enter_context(child(context(), f"{database} trials", send_cells, both, keys, finished))
+            trying[process.connection] = process
+        while trying:
+            for connection in wait([*trying]):
+                if isinstance(answer := trying[connection].receive(), Cell):
+                    cells.record(answer)
+                else:
+                    cells.unavailable |= answer
+                    del trying[connection]
+            if this_run.stop.is_set():
+                raise KeyboardInterrupt
     tried_here = [one for one in chosen if " ".join(one.key) not in cells.unavailable]
     this_run.metadata["what"] = f"{len(tried_here)} techniques, {len(CASES)} cases"
+
+
+def send_cells(requests: Connection, both: Servers, keys: list[Key], finished: set[tuple[str, ...]]) -> None:
+    """Try techniques with every case; send all cells but the finished ones, and then what is unavailable."""
+    trials = Trials[Cell](requests.send, lambda cell: attrgetter(*IDENTITY)(cell) in finished)
+    run_cells(both, [one for one in all_techniques() if one.key in keys], trials)
+    requests.send(trials.unavailable)
 
 
 def applies(technique: Technique, case: Case) -> bool:
@@ -104,28 +130,19 @@ def _fits(case: Case, kind: str) -> bool:
 
 
 def run_cells(both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: Sequence[Case] = CASES) -> None:
-    """Try every technique with every case, and `hostile` cases in a hostile session too, until `trials.stop` is set.
+    """Try every technique with every case, and `hostile` cases in a hostile session too.
 
     Cells of an interrupted run are not tried again. Raises ServerError if a server is gone, and ValueError if a table
     does not hold the values of a case that it should be able to hold.
     """
-
-    def try_all(database: Database) -> None:
-        # Reads come first, because writes replace the tables.
-        techniques = sorted((one for one in chosen if one.database == database), key=lambda one: one.direction)
-        here = [case for case in cases if database in case.databases]
-        try:
+    with quiet_drivers(), _quiet_panics():
+        for database in sorted({technique.database for technique in chosen}):
+            # Reads come first, because writes replace the tables.
+            techniques = sorted((one for one in chosen if one.database == database), key=lambda one: one.direction)
             with ExitStack() as stack:
-                places = [*_places(stack, database, both.of(database), here, trials)]
+                places = [*_places(stack, database, both.of(database), [*cases], trials)]
                 for technique in techniques:
                     asyncio.run(_try(technique, places, trials))
-        except BaseException:
-            trials.stop.set()  # ends the trials on the other server
-            raise
-
-    # Both servers at once: nothing is timed.
-    with quiet_drivers(), _quiet_panics(), ThreadPoolExecutor(len(BOTH)) as pool:
-        list(pool.map(try_all, sorted({technique.database for technique in chosen})))
 
 
 @contextmanager
@@ -224,8 +241,6 @@ async def _try(technique: Technique, places: list[Place], trials: Trials[Cell]) 
                         continue
                     if technique.direction == "write" and not _fits(case, technique.frame):
                         continue
-                    if trials.stop.is_set():
-                        return
                     outcome, detail = await _outcome(caller, case, tables)
                     reason = why(technique, case.name, session, detail) if outcome == "loss" else ""
                     trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
@@ -280,11 +295,12 @@ def _patience(relay: Relay | None) -> Iterator[threading.Event]:
     over, silent = threading.Event(), threading.Event()
 
     def watch(relay: Relay) -> None:
-        before = -1
-        # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
-        while (now := relay.total_bytes + int(time.process_time() * 10 / PATIENCE_SECONDS)) != before:
-            before = now
-            if over.wait(PATIENCE_SECONDS):
+        before, quiet_seconds = -1, 0
+        while quiet_seconds < PATIENCE_SECONDS:
+            # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
+            now = relay.total_bytes + int(time.process_time() * 10 / PATIENCE_SECONDS)
+            before, quiet_seconds = now, quiet_seconds + 1 if now == before else 0
+            if over.wait(1):
                 return
         silent.set()
         relay.end_connections()

@@ -54,8 +54,8 @@ READS_BEFORE = 3
 """The number of reads before the upsert, whose median is the time of an undisturbed read."""
 
 STAGING = """
-SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't'
-    AND (starts_with(relname, 'framehaul_staging_') OR starts_with(relname, 'framehaul_new_'))
+SELECT count(*) FROM pg_class
+WHERE relkind = 'r' AND relpersistence <> 't' AND starts_with(relname, 'framehaul_staging_')
 """
 BUSY = """
 SELECT (SELECT count() FROM system.processes
