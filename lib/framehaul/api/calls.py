@@ -29,7 +29,7 @@ from framehaul.codecs.compiled import numba_waits
 from framehaul.codecs.native_format import NOT_DECODED, NotDecodedError, read_native, read_result
 from framehaul.data.documents import nested_array, without_documents
 from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, validated, with_bytes
-from framehaul.data.schema import Column, Table
+from framehaul.data.schema import Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
 from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_http_client, open_psycopg
@@ -228,10 +228,19 @@ def _prepared(
 
 
 def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
-    """Raise FrameError, with column and row, for a value that the server would store as another one."""
+    """Raise FrameError for a value that the server would store as another one, with column and row.
+
+    Moments, in lists as well, have a zone where the table's column has one, and none where it has none.
+    """
     for one in columns:
         if one.column.types.postgres.startswith("timestamp"):
-            _check_zone(frame, one.column)
+            zones, wanted = _zones(frame[one.column.name]), getattr(one.column.innermost.types.arrow, "tz", None)
+            has = f"column {one.column.name} has"
+            if not wanted and (zone := next(filter(None, zones), None)):
+                remedy = "take it off, or declare one there"
+                raise FrameError(f"{has} the zone {zone}, and the table's column none: {remedy}")
+            if wanted and None in zones:
+                raise FrameError(f"{has} no zone, and the table's column has one: set its zone")
         if one.limit is None:
             continue
         values = pl.Series(one.column.name, frame[one.column.name]).cast(one.column.types.polars)
@@ -239,16 +248,6 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
         if not kept.all():
             row = int((~kept).arg_max() or 0)
             raise FrameError(f"column {one.column.name}, row {row:,}: {values[row]!r} is not {one.limit.message}")
-
-
-def _check_zone(frame: Frame, column: Column) -> None:
-    """Raise FrameError for moments of a zone in a column without one, and for the reverse, in lists as well."""
-    zones, wanted = _zones(frame[column.name]), getattr(column.innermost.types.arrow, "tz", None)
-    if not wanted and (zone := next(filter(None, zones), None)):
-        remedy = "take it off, or declare one there"
-        raise FrameError(f"column {column.name} has the zone {zone}, and the table's column none: {remedy}")
-    if wanted and None in zones:
-        raise FrameError(f"column {column.name} has no zone, and the table's column has one: set its zone")
 
 
 def _zones(values: pl.Series | pd.Series[Any]) -> set[object]:

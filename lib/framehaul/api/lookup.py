@@ -93,7 +93,12 @@ class Target:
         }
         if said := listed(problems):
             raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
-        sent = _sent_types(frame, {name for name in names if self.columns[name].kind == "jsonb"})
+        if isinstance(frame, pl.DataFrame):  # other columns than these have the types of the server's
+            special = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow()
+            sent = dict(zip(special.column_names, special.schema.types, strict=True))
+        else:
+            by_place = enumerate(names)
+            sent = {name: _pandas_type(frame.iloc[:, at], self.columns[name].kind == "jsonb") for at, name in by_place}
         columns = [self.columns[name].column(sent.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
@@ -102,17 +107,6 @@ class Target:
         name = self.reference.rpartition(".")[2].strip('"`')
         relation = Table(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
         return relation, columns
-
-
-def _sent_types(frame: pl.DataFrame | pd.DataFrame, documents: Collection[str]) -> dict[str, pa.DataType | None]:
-    """Return the Arrow types of columns that are bytes, decimals or nested; others may have none.
-
-    Objects of pandas have the type of their values, which is looked for in columns for `documents` alone.
-    """
-    if isinstance(frame, pl.DataFrame):
-        special = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow()
-        return dict(zip(special.column_names, special.schema.types, strict=True))
-    return {name: _pandas_type(frame[name], name in documents) for name in frame.columns}
 
 
 def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:

@@ -432,7 +432,13 @@ def outcomes(
         across, down = ([*origins], order) if turned else (order, [*origins])
         for (value,), marked in part.group_by(outcome, maintain_order=True):
             places = marked.select("label", x).rows() if turned else marked.select(x, "label").rows()
-            _mark(axes, [(across.index(one), down.index(other)) for one, other in places], outcomes[value])
+            xs, ys = zip(*((across.index(one), down.index(other)) for one, other in places), strict=True)
+            color, letter = outcomes[value].color, outcomes[value].letter
+            # Thick lines in one collection: thousands of shapes take half a minute.
+            axes.hlines(ys, [at - 0.46 for at in xs], [at + 0.46 for at in xs], color, linewidth=10)
+            if letter:
+                ink = INK if sum(to_rgb(color)) > DARK else "white"
+                axes.scatter(xs, ys, s=32, c=ink, marker=f"$\\mathdefault{{{letter}}}$", linewidths=0, zorder=3)
         axes.set_xlim(-0.5, max(len(across), 8) - 0.5)
         axes.set_xticks(range(len(across)), across, rotation=90, fontsize=8)
         axes.tick_params(length=0)
@@ -465,12 +471,3 @@ def outcomes(
     words = 0.066 * max(map(len, cells["label" if turned else x]), default=0)
     height = 1.2 + 0.17 * sum(lines) + (0.4 * len(parts) + 2 * words if panel else words)
     return shown(_figure(parts, draw, explain, height=height, height_ratios=lines if panel else None), name)
-
-
-def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:
-    """Draw the cells of one outcome: thick lines in one collection, since thousands of shapes take half a minute."""
-    across, down = zip(*places, strict=True)
-    axes.hlines(down, [at - 0.46 for at in across], [at + 0.46 for at in across], outcome.color, linewidth=10)
-    if outcome.letter:
-        ink = INK if sum(to_rgb(outcome.color)) > DARK else "white"
-        axes.scatter(across, down, s=32, c=ink, marker=f"$\\mathdefault{{{outcome.letter}}}$", linewidths=0, zorder=3)

@@ -139,8 +139,9 @@ def run_cells(both: Servers, chosen: list[Technique], trials: Trials[Cell], *, c
         for database in sorted({technique.database for technique in chosen}):
             # Reads come first, because writes replace the tables.
             techniques = sorted((one for one in chosen if one.database == database), key=lambda one: one.direction)
+            here = [case for case in cases if database in case.databases]
             with ExitStack() as stack:
-                places = [*_places(stack, database, both.of(database), [*cases], trials)]
+                places = [*_places(stack, database, both.of(database), here, trials)]
                 for technique in techniques:
                     asyncio.run(_try(technique, places, trials))
 
