@@ -29,7 +29,7 @@ from framehaul.techniques.clients import HttpConnection, open_http_client
 from tests.conftest import url_of
 from tests.studies.test_own_data import EVERY
 
-ROWS = 12_000
+ROWS = 16_000
 """More than `choice.FEW_ROWS`: both ways of writing are tried."""
 POSTGRES = 'framehaul_api."My Table"'
 CLICKHOUSE = "framehaul_api"

@@ -21,8 +21,8 @@ type Mode = Literal["append", "replace", "upsert"]
 MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
 TEXTS = (ColumnType.TEXT, ColumnType.UUID, ColumnType.JSON, ColumnType.BYTES)
 """Kinds that ClickHouse takes sooner as Native blocks than as Arrow; numbers it takes sooner as Arrow."""
-FEW_ROWS, FEW_ROWS_WITHOUT_LOOPS = 10_000, 2_000_000
-"""Below it sorting by the key, or compiled loops that have or have not been started, gain less than they cost."""
+FEW_ROWS, FEW_ROWS_WITHOUT_LOOPS, LEAST_SORTED_ROWS = 15_000, 2_000_000, 10_000
+"""Fewer rows go unsorted: into ClickHouse if compiled loops have or have not been started, and into PostgreSQL."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _for_postgres(frame: str, table: Table, rows: int, mode: Mode) -> Choice:
     terms = contract.REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
     if lacks_array:
         return Choice("polars_psycopg_copy_binary", "binary COPY row by row: pgpq has no such arrays", terms)
-    if table.key and rows >= FEW_ROWS:
+    if table.key and rows >= LEAST_SORTED_ROWS:
         why = "rows in the order of the primary key append to its index instead of hitting random pages of it"
         not_taken = {
             f"{frame}_pgpq_key_last": "it locks the table, against readers and writers",
