@@ -29,7 +29,7 @@ from framehaul.techniques.clients import HttpConnection, open_http_client
 from tests.conftest import url_of
 from tests.studies.test_own_data import EVERY
 
-ROWS = 16_000
+ROWS = 18_000
 """More than `choice.FEW_ROWS`: both ways of writing are tried."""
 POSTGRES = 'framehaul_api."My Table"'
 CLICKHOUSE = "framehaul_api"
@@ -554,7 +554,7 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
         "lists": "(id Int64, ids Array(Nullable(UUID))) ENGINE = MergeTree ORDER BY id",
         "buffer": "AS `a.b` ENGINE = Buffer(currentDatabase(), 'a.b', 1, 100, 100, 1000000, 1000000, 1000000, 1000000)",
     }
-    frame = pl.DataFrame({"id": range(ROWS), "at": [dt.datetime(2026, month, 1) for month in range(1, 13)] * 1000})
+    frame = pl.DataFrame({"id": range(ROWS), "at": [dt.datetime(2026, month, 1) for month in range(1, 13)] * 1500})
     try:
         for name, body in tables.items():
             clickhouse.post(f"CREATE TABLE {name} {body}").read()
