@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import connectorx
 import polars as pl
 import psycopg
 import pyarrow as pa
@@ -124,9 +123,11 @@ def polars_psycopg_copy_decoded_two_connections(
 @technique("arrow", "ConnectorX -> Polars dataframe", pandas=to_pandas)
 def polars_connectorx_read(url: str, table: Table, to: ToFrame = to_polars) -> DataFrame:
     """ConnectorX reads binary COPY and decodes it into Arrow in Rust; every call opens a connection."""
+    from connectorx import read_sql  # importing it takes 50 ms, also with another technique
+
     # Its pandas output makes a Python object of every text.
-    query = table.postgres_select_as_in_frames
-    return to(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
+    arrow = read_sql(url, table.postgres_select_as_in_frames, return_type="arrow")
+    return to(without_documents(arrow, table), table)
 
 
 @technique("copy_text", "psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
