@@ -97,8 +97,7 @@ class Target:
             special = frame.select(cs.binary() | cs.nested() | cs.decimal()).clear().to_arrow()
             sent = dict(zip(special.column_names, special.schema.types, strict=True))
         else:
-            by_place = enumerate(names)
-            sent = {name: _pandas_type(frame.iloc[:, at], self.columns[name].kind == "jsonb") for at, name in by_place}
+            sent = {str(name): _pandas_type(values, self.columns[str(name)].kind) for name, values in frame.items()}
         columns = [self.columns[name].column(sent.get(name)) for name in names]
         key = self.key if set(self.key) <= set(names) else ()
         month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
@@ -109,7 +108,7 @@ class Target:
         return relation, columns
 
 
-def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | None:
+def _pandas_type(values: pd.Series[Any], kind: str) -> pa.DataType | None:
     import pandas as pd
 
     if isinstance(values.dtype, pd.ArrowDtype):
@@ -121,7 +120,7 @@ def _pandas_type(values: pd.Series[Any], is_document: bool) -> pa.DataType | Non
         return pa.binary()
     if isinstance(first, list) and isinstance(next(filter(None, first), None), bytes):
         return pa.list_(pa.binary())
-    if not is_document or not isinstance(first, dict | list | tuple):
+    if kind != "jsonb" or not isinstance(first, dict | list | tuple):
         return None
     try:
         return pa.array(values, from_pandas=True).type
