@@ -209,10 +209,11 @@ def committed() -> Path:
 
 @pytest.fixture(scope="session", params=["few", pytest.param("all", marks=pytest.mark.slow)])
 def out(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers,
-    built_drivers: None,
-) -> Path:  # fmt: skip
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers
+) -> Path:
     """What `make all` leaves at tiny size: results, figures and reports."""
+    if request.param == "all":
+        request.getfixturevalue("built_drivers")  # in a minute
     directory = tmp_path_factory.mktemp("out") / str(request.param)
     given = [f"--{name}={value}" for name, value in GIVEN[request.param].items()]
     done = run_command("run", "--preset=smoke", *given, f"--out={directory}", state_dir=settings.state_dir)
