@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import gc
+import multiprocessing.util
 import os
 import shutil
 import subprocess
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Everything temporary goes into one directory, of all workers, so that what is left there can be looked at."""
     if hasattr(config, "workerinput"):
         return
+    multiprocessing.util.get_temp_dir()  # not in the directory: multiprocessing removes it last of all
     directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
     directory.chmod(0o711)  # any account may pass: PostgreSQL runs as `nobody` when the tests run as root
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)

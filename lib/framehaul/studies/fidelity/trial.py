@@ -48,8 +48,8 @@ DEFAULT, HOSTILE = "default", "hostile"
 IDENTITY = ("database", "direction", "technique", "case", "session")
 NO_ENCODING = "framehaul_sql_ascii"
 
-PATIENCE_SECONDS = 6.0
-"""A technique whose connections are silent for so long hangs; a busy server may be silent for some seconds."""
+PATIENCE_SECONDS, LOOKS = 6.0, 6
+"""A technique whose connections are silent in so many looks hangs; a busy server may be silent for some seconds."""
 SILENT = "hangs: client and server wait for each other"
 CLOSING_SECONDS = 5.0
 """A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""
@@ -296,12 +296,12 @@ def _patience(relay: Relay | None) -> Iterator[threading.Event]:
     over, silent = threading.Event(), threading.Event()
 
     def watch(relay: Relay) -> None:
-        before, quiet_seconds = -1, 0
-        while quiet_seconds < PATIENCE_SECONDS:
+        before, times_quiet = -1, 0
+        while times_quiet < LOOKS:
             # A client that uses the CPU does not hang: on a new machine it compiles loops for some seconds.
             now = relay.total_bytes + int(time.process_time() * 10 / PATIENCE_SECONDS)
-            before, quiet_seconds = now, quiet_seconds + 1 if now == before else 0
-            if over.wait(1):
+            before, times_quiet = now, times_quiet + 1 if now == before else 0
+            if over.wait(PATIENCE_SECONDS / LOOKS):
                 return
         silent.set()
         relay.end_connections()
