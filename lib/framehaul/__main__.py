@@ -164,21 +164,8 @@ def _submit(arguments: argparse.Namespace, settings: Settings) -> None:
     place = machines.submit(settings.out / "results", arguments.machine).relative_to(PROJECT)
     print(f"copied to {place}. The next steps:")
     print(f"  read {place}/environment.json: it describes your machine, and will be public")
-    print("  .venv/bin/python -m framehaul submitted", place)
     print(f"  git switch -c {place.parent.name} && git add {place} && git commit -m 'Results of {place.parent.name}'")
     print("  and open a pull request; once it is merged, the results page shows your machine")
-
-
-def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
-    """Print the problems of submitted runs, which are given as directories."""
-    from framehaul.studies import machines
-
-    if not arguments.results:
-        raise SettingsError("submitted takes directories: framehaul submitted machines/NAME/DATE")
-    problems = {directory: machines.problems(Path(directory)) for directory in arguments.results}
-    for directory, found in problems.items():
-        print(f"{directory}: {'not taken' if found else 'can be taken'}", *map("- {}".format, found), sep="\n")
-    return int(any(problems.values()))
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> None:
@@ -201,7 +188,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> None:
 
 
 type Command = Callable[[argparse.Namespace, Settings], int | None]
-EVERY: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _submitted, _servers, _stop, _tools, _clean)
+EVERY: tuple[Command, ...] = (_run, _mine, _variables, _compare, _submit, _servers, _stop, _tools, _clean)
 COMMANDS = {function.__name__.removeprefix("_"): function for function in EVERY}
 COMMANDS |= {"lab": _jupyter, "explore": _jupyter}
 COMMANDS["compile"] = lambda *_: resolve_name("framehaul.api.compiling:compile_loops")()
@@ -217,7 +204,7 @@ OPTIONS = {
     **{one.name: f"mine: {one.help}" for one in OWN_DATA.parameters if one.name in MINE},
     "a": "compare: the run before",
     "b": "compare: the run after",
-    "techniques": "compare: words in the names of techniques, or column=value",
+    "techniques": "compare: words in the names of techniques",
     "machine": "submit: a name for the machine of the run",
 }
 """Help texts of the arguments that are not parameters of studies."""
@@ -226,8 +213,7 @@ OPTIONS = {
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
-    runs = "compare: two runs, each a directory or a CSV file; submitted: directories of runs"
-    parser.add_argument("results", nargs="*", help=runs)
+    parser.add_argument("results", nargs="*", help="compare: two runs, each a directory or a CSV file")
     parser.set_defaults(**dict.fromkeys(OPTIONS, "") | {"mode": "append"})
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
@@ -238,7 +224,7 @@ def _arguments() -> argparse.Namespace:
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]
         parser.error(f"unknown variable {name}; {nearest(name.upper(), [name.upper() for name in known])}")
-    if arguments.results and arguments.command not in ("compare", "submitted"):
+    if arguments.results and arguments.command != "compare":
         parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
     return arguments
 

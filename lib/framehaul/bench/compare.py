@@ -23,7 +23,6 @@ from framehaul.errors import ResultsError
 KEY = ["notebook", *statistics.NAMES, "rows"]
 """The columns in which two compared sets of passes are equal; each study measures under other conditions."""
 DESCRIBED = ["label", "origin", "family", "driver", "frame"]
-FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
 """The minimum of passes in each run for a verdict on speed."""
 AFFECTING = re.compile(r"(rows|warmup|seed|servers):|server |the machine's (?!system)")
@@ -96,10 +95,9 @@ class Comparison:
 
 
 def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
-    """Compare B with A, all techniques or the `wanted`: `copy_binary`, `driver=psycopg direction=read`.
+    """Compare B with A, all techniques or those whose names have all words of `wanted`.
 
-    Each word is a part of a technique's name, or a column and its value. Raises ResultsError when nothing can be
-    compared.
+    Raises ResultsError when nothing can be compared.
     """
     both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
     # A study that only one run has is a warning, not a row for each technique.
@@ -111,7 +109,9 @@ def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     if both.drop_nulls(["status", "status_b"]).is_empty():
         remedy = "compare runs of the same notebooks with the same ROWS"
         raise ResultsError(f"{a.name} and {b.name} share no technique at the same size; {remedy}")
-    chosen = _chosen(both, wanted)
+    chosen = both.filter(*(pl.col("technique").str.contains(word, literal=True) for word in wanted.split()))
+    if chosen.is_empty():
+        raise ResultsError(f"TECHNIQUES={wanted!r}: no technique of these runs has all of it in its name")
     rows = chosen.to_dicts()
     enough = [row for row in rows if row["ratio"] and min(row["passes"], row["passes_b"]) >= LEAST_PASSES]
     _compare_speeds(enough)
@@ -121,21 +121,6 @@ def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     table = of_both.hstack(pl.DataFrame(judged, kinds, orient="row"))
     table = table.sort(pl.col("verdict").cast(pl.Enum(get_args(Verdict))), "ratio", *KEY, nulls_last=True)
     return Comparison(a, b, table, both.select(pl.median("ratio")).item(), len(enough), *_differences(a, b))
-
-
-def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
-    """Return the rows that every word of `wanted` selects; raise ResultsError when there is no such row."""
-    chosen = both
-    for word in wanted.replace(",", " ").split():
-        column, equals, value = word.partition("=")
-        if equals and column not in FILTERS:
-            raise ResultsError(f"TECHNIQUES: {column!r} is not known; give one of {', '.join(FILTERS)}")
-        named = pl.col("technique").str.contains(word, literal=True)
-        chosen = chosen.filter(pl.col(column) == value if equals else named)
-        if chosen.is_empty():
-            known = f"; there are {', '.join(sorted(set(both[column])))}" if equals else ""
-            raise ResultsError(f"TECHNIQUES={wanted!r} fits no technique in these runs at {word!r}{known}")
-    return chosen
 
 
 def _compare_speeds(rows: list[dict[str, Any]]) -> None:
