@@ -271,10 +271,15 @@ def test_files_are_read_whole_or_in_their_first_rows(name: str, rows: int, tmp_p
     assert content.to_pylist() == SMALL.to_pylist()[: rows or 3]
 
 
-def test_moments_of_int96_are_read_past_2262(tmp_path: Path) -> None:
-    content = pa.table({"at": pa.array([dt.datetime(1677, 1, 1), dt.datetime(2299, 1, 1)], pa.timestamp("us"))})
-    pq.write_table(content, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
-    assert files.read(tmp_path / "x.parquet")[0].equals(content)
+def test_moments_of_int96_are_read_past_2262_and_lose_no_nanosecond(tmp_path: Path) -> None:
+    moments = [dt.datetime(1, 1, 1, 0, 0, 0, 1), dt.datetime(1677, 1, 1), dt.datetime(2299, 1, 1)]
+    content = pa.table({"at": pa.array(moments, pa.timestamp("us")), "all": [moments, [], None]})
+    pq.write_table(content, path := tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
+    assert files.read(path)[0].equals(content)
+    finer = content.set_column(1, "all", pa.array([None, [], [0, 1001]], pa.list_(pa.timestamp("ns"))))
+    pq.write_table(finer, path, use_deprecated_int96_timestamps=True)
+    with pytest.raises(FrameError, match="nanoseconds in column all, "):
+        files.read(path)
 
 
 def test_an_enum_of_parquet_is_text(tmp_path: Path) -> None:
@@ -284,6 +289,8 @@ def test_an_enum_of_parquet_is_text(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes((tmp_path / "x.parquet").read_bytes().replace(text, enum))
     assert pq.read_schema(tmp_path / "x.parquet").field("m").type == pa.binary()
     assert files.read(tmp_path / "x.parquet")[0].equals(content)
+    duckdb.sql("SELECT ['a'::ENUM('a', 'b'), NULL] AS m").write_parquet(str(tmp_path / "y.parquet"))
+    assert files.read(tmp_path / "y.parquet")[0].to_pydict() == {"m": [["a", None]]}
 
 
 @pytest.mark.parametrize(
@@ -300,13 +307,15 @@ def test_an_enum_of_parquet_is_text(tmp_path: Path) -> None:
         *((f"a\n1\n{code}\n", {"a": ["1", code]})
           for code in ("01234", "+4930123456", "0x1F", "1E10", "-0", "1e400", f"{10**40}")),
         *((f"a\n{one}\n{other}\n", {"a": [one, other]}) for one, other in (
-            ("3.1", "3.10"), ("1", "1.0"), ("true", "TRUE"), ("4e2", "137"), ("2026-01-01", "9999-12-31"),
+            ("3.1", "3.10"), ("1", "1.0"), ("true", "TRUE"), ("tRUE", "True"), ("1e-7", "1e-07"), ("1e-7", "0.0000001"),
+            ("2026-01-01 10:00:00.1", "2026-01-01 10:00:00.10"), ("4e2", "137"), ("2026-01-01", "9999-12-31"),
             ("2026-01-01 10:00:00+02:00", "2026-01-01 11:00:00+02:00"), ("2026-01-01 10:00", "2026-01-01T10:00:00"))),
         ("a,b,c\n0.0,True,1.50\n1e-05,False,2.25\n", {"a": [0.0, 1e-5], "b": [True, False], "c": [1.5, 2.25]}),
         ("a,b,c\n" + "NA,x,1\n" * 1_001 + "1,1,x\n",
          {"a": [None] * 1_001 + [1], "b": ["x"] * 1_001 + ["1"], "c": ["1"] * 1_001 + ["x"]}),
         ("a\n\"two\nlines\"\n\"x, \"\"y\"\"\"\n", {"a": ["two\nlines", 'x, "y"']}),
         ("a, b\n17\" monitor, \"x, y\",\n", {"a": ['17" monitor'], "b": ["x, y"]}),
+        ("n,s\n\\N,\\N\n5,\"x,\n\"\n", {"n": [None, 5], "s": ["\\N", "x,\n"]}),
     ],
 )  # fmt: skip
 def test_types_of_a_csv_are_inferred_and_no_value_is_rounded(text: str, values: dict[str, Any], tmp_path: Path) -> None:
@@ -323,6 +332,8 @@ def test_types_of_a_csv_are_inferred_and_no_value_is_rounded(text: str, values: 
         ('a\tb\n"x" y\t1\n"z"\t2\n', {"a": ['"x" y', '"z"'], "b": [1, 2]}),
         ('a\tb\n"x\ty"\t1\n"two\nlines"\t2\n', {"a": ["x\ty", "two\nlines"], "b": [1, 2]}),
         ('a\tb\n"say ""x"""\t1\n""\t2\n', {"a": ['say "x"', ""], "b": [1, 2]}),
+        ('a\tb\n"x\ty"\t\n', {"a": ["x\ty"], "b": [None]}),
+        ("a\tb\n" + "1\tx\n" * 30_000 + '2\t"x\ty"\n', {"a": [1] * 30_000 + [2], "b": ["x"] * 30_000 + ["x\ty"]}),
     ],
 )  # fmt: skip
 def test_quotes_of_a_tsv_are_text_unless_all_are_in_pairs(text: str, values: dict[str, Any], tmp_path: Path) -> None:
@@ -359,7 +370,10 @@ def test_a_csv_of_another_form_is_read_where_its_form_is_given(text: str | bytes
         (b"# made by hand\na,b\n1,2\n", "Line: 2 .*Number of Columns: 1 Found: 2.*line above the header: CSV="),
         ("é,b\n1,2\n".encode("latin-1"), "x.csv cannot be read: 'utf-8' codec.*CSV='encoding=latin-1'"),
         ("a,b\n1,2\né,3\n".encode("latin-1"), "Line: 3 .*not utf-8 encoded.*CSV='encoding=latin-1'"),
-        (b"a,b\n1,2,3\n", "Line: 2 .*Columns: 2 Found: 3.*correct that line"), (b"a,\n1,\n", "column 2 has no name"),
+        (b"a,b\n1,2,3\n", "Line: 2 .*Columns: 2 Found: 3.*correct it or"), (b"a,\n1,\n", "column 2 has no name"),
+        (b"id,name,n\n1,x,5\n2,a,b,\n3,y,\n", "row 2 has a field more than the header, 3"),
+        (b"a,b\n" + b"1,x\n" * 30_000 + b"2\n", "Line: 30002 .*Columns: 2 Found: 1. A line above the header"),
+        (b"sep=,\na,b\n1,2\n", "give CSV='separator=, skip=1'"), (b"\na,b\n1,2\n", "CSV='skip=1' leaves that out"),
         (b'a,b\n"x" y,1\n', "Line: 2 .*unterminated quote"), (b'a,b\n"x,1\n', "Line: 2 .*unterminated quote"),
     ],
 )  # fmt: skip
@@ -393,6 +407,10 @@ def test_a_form_that_no_csv_has_is_refused(form: str) -> None:
         ("x.parquet", lambda path: pq.write_table(SMALL.slice(0, 0), path), "x.parquet holds no rows"),
         ("x.parquet", lambda path: pl.DataFrame({"a": pl.Series([2**100], dtype=pl.Int128)}).write_parquet(path),
          "x.parquet cannot be read: Integers with more than 64 bits"),
+        ("x.parquet", lambda path: duckdb.sql("SELECT interval '1 month' AS i").write_parquet(str(path)),
+         "has intervals in column i: cast it to text"),
+        ("x.arrows", lambda path: [WRITERS["x.arrows"](path), path.write_bytes(path.read_bytes() * 2)],
+         "has more behind the end of its stream"),
     ],
 )  # fmt: skip
 def test_what_is_no_file_to_read_is_refused(
@@ -402,6 +420,21 @@ def test_what_is_no_file_to_read_is_refused(
     with pytest.raises(FrameError, match=said) as refused:
         files.read(tmp_path / name)
     assert str(tmp_path) not in str(refused.value)
+
+
+def test_lines_above_the_header_may_hold_no_record_of_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(',"see\nbelow"\na,b\n1,2\n3,4\n')
+    with pytest.raises(FrameError, match=r"the header is not read as \['a', 'b'\]"):
+        mine.open_frame(str(tmp_path / "x.csv"), csv="skip=2")
+
+
+def test_what_kept_a_column_text_is_named_and_periods_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1e-10,2026-01-01\n5,2026-01-01 10:00:00\n007,\n")
+    notes = files.read(tmp_path / "x.csv")[1]
+    assert [note.rpartition("(")[2] for note in notes[1:]] == ["`007`)", "`2026-01-01 10:00:00`)"]
+    pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M")}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(FrameError, match=r"column p \(extension<pandas.period"):
+        mine.open_frame(str(tmp_path / "x.parquet"))
 
 
 # On the servers

@@ -7,13 +7,15 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import duckdb
 import psutil
@@ -35,12 +37,12 @@ FORMS = {"separator": "tab|.", "decimal": "[.,]", "encoding": ".+", "skip": "[0-
 """Patterns of what may be given of the form of a CSV."""
 UTF_16, SEPARATORS = (b"\xff\xfe", b"\xfe\xff"), ",;\t|"
 ENCODINGS = "Name its encoding: CSV='encoding=latin-1', for example, or cp1252"
-OTHER_FORM = "A line above the header: CSV='skip=1'; another separator: CSV='separator=;'; else correct that line"
+OTHER_FORM = "A line above the header: CSV='skip=1'; another separator: CSV='separator=;'; else correct it or its end"
 OTHER_TYPES = [pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 """The types of a CSV column: the first one that holds all of its fields, else text."""
 FEW_FIELDS = 1_000
 """If one of the first fields has no other type than text, the others need not be looked at."""
-MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan"])
+MISSING = pa.array(["NA", "N/A", "NULL", "null", "NaN", "nan", "\\N"])
 """Fields that are NULL among numbers, dates and booleans; in text only an empty field is NULL."""
 NUMBER = r"^(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)[.][0-9]+)$"
 """Numbers without a leading zero, a plus sign or an exponent: the others are often codes, as `01234` or `1E10`."""
@@ -56,8 +58,6 @@ COPIES = 6
 """Copies of a frame in memory at once: Arrow, a frame of each library, and the buffers of a technique."""
 UNPACKED = 4
 """The assumed size of a compressed file after decompression, over its size."""
-NULL_BYTES = 16
-"""The bytes of a NULL as text in a frame."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,11 @@ def read(path: Path, rows: int = 0, form: Form | None = None) -> tuple[pa.Table,
 def _read(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
     if not path.is_file():
         raise FrameError(f"is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
+    import_module("pandas.core.arrays.arrow.extension_types")  # without them, periods of pandas are read as numbers
     content, notes = _content(path, rows, form)
     content = validated(content)
     if not content.num_rows:
         raise FrameError("holds no rows: there is nothing to measure")
-    # A column of NULLs or of runs has many rows and few bytes.
-    without_bytes = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
-    _check_memory(content.nbytes + content.num_rows * NULL_BYTES * without_bytes)
     return content, notes
 
 
@@ -132,25 +130,48 @@ def _content(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
             many = 4 * BATCH_ROWS  # of a file of 1 GB, BATCH_ROWS at once take 1.7 times as long
             batches = parquet.iter_batches(batch_size=min(rows or many, many))
             content, schema = _first(batches, parquet.schema_arrow, rows), parquet.schema_arrow
-            for column in parquet.schema:  # pyarrow reads texts of Parquet's ENUM as bytes
-                if column.logical_type.type == "ENUM" and (at := schema.get_field_index(column.path)) >= 0:
-                    schema = schema.set(at, schema.field(at).with_type(pa.string()))
+            for column in parquet.schema:  # pyarrow reads Parquet's ENUM and intervals as bytes
+                at = schema.get_field_index(column.path.removesuffix(".list.element"))
+                if column.logical_type.type == "ENUM" and at >= 0:
+                    kind = pa.list_(pa.string()) if column.max_repetition_level else pa.string()
+                    schema = schema.set(at, schema.field(at).with_type(kind))
+                if column.converted_type == "INTERVAL":
+                    raise FrameError(f"has intervals in column {column.path}: cast it to text, or to a number")
+            _check_nanoseconds(path, content, [one.path for one in parquet.schema if one.physical_type == "INT96"])
             return content.cast(schema), []
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         with pa.OSFile(str(path)) as file:  # Python's own would allocate whatever length a damaged message gives
             if start.startswith(ARROW_STREAM):
                 stream = pa.ipc.open_stream(file)
-                return _first(stream, stream.schema, rows), []
+                content = _first(stream, stream.schema, rows)
+                if not rows and file.tell() < file.size():
+                    raise FrameError("has more behind the end of its stream: read and join its streams yourself")
+                return content, []
             of = pa.ipc.open_file(file)
             return _first(map(of.get_batch, range(of.num_record_batches)), of.schema, rows), []
     if suffix in TEXT_SUFFIXES:
-        encoding = "utf-16" if start.startswith(UTF_16) else form.encoding
+        with pa.input_stream(str(path)) as stream:
+            encoding = "utf-16" if form.encoding == "utf-8" and stream.read(2) in UTF_16 else form.encoding
         written = replace(form, separator=form.separator or TEXT_SUFFIXES[suffix], encoding=encoding)
         return _csv(path, rows, written, guessed=not form.separator)
     raise FrameError(f"is none of the files that are read here: {KINDS}")
 
 
-def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> pa.Table:
+def _check_nanoseconds(path: Path, content: pa.Table, columns: list[str]) -> None:
+    """Raise FrameError for INT96 moments whose microseconds, in `content`, are not all of them."""
+    with pq.ParquetFile(str(path)) as parquet:
+        exact = _first(parquet.iter_batches(columns=columns), None, content.num_rows) if columns else pa.table({})
+    for name in exact.column_names:
+        micro, nano = content[name], exact[name]
+        while pa.types.is_list(micro.type):
+            micro, nano = pc.list_flatten(micro), pc.list_flatten(nano)
+        if pa.types.is_timestamp(micro.type):  # far from 1970 both products wrap around alike
+            is_whole = pc.equal(pc.multiply(micro.cast(pa.int64()), 1000), nano.cast(pa.int64()))
+            if not pc.all(is_whole, min_count=0).as_py():
+                raise FrameError(f"holds nanoseconds in column {name}, and servers have microseconds: round them")
+
+
+def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema | None, rows: int) -> pa.Table:
     """Return the first `rows` rows of record batches, or all for 0; raises FrameError when memory is too small."""
     found, size, missing = list[pa.RecordBatch](), 0, rows
     for batch in batches:
@@ -178,14 +199,13 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
                 texts = _texts(path, rows, form, header, quote="")
         if texts is None or _all_in_pairs(texts):
             texts = _texts(path, rows, form, header, quote='"')
-    of = f"the first {rows:,} rows" if rows else "the whole file"
     with ThreadPoolExecutor() as pool:
         columns = [*pool.map(partial(_typed, decimal=form.decimal), texts.columns)]
     stays = "stays text: no other type has its fields as they are written"
     kept = [f"`{name}` {stays} (`{first}`)" for name, (_, first) in zip(header, columns, strict=True) if first]
     return pa.Table.from_arrays([values for values, _ in columns], header), [
-        f"A CSV has no types: they are inferred from {of}. A field with nothing in it is NULL, and among numbers, "
-        "dates and booleans so are `NA`, `NULL`, `NaN` and the like.",
+        f"A CSV has no types: they are inferred from {f'the first {rows:,} rows' if rows else 'the whole file'}. "
+        "A field with nothing in it is NULL, and among numbers, dates and booleans so are `NA`, `\\N` and the like.",
         *kept,
     ]
 
@@ -193,16 +213,14 @@ def _csv(path: Path, rows: int, form: Form, *, guessed: bool) -> tuple[pa.Table,
 def _header(path: Path, form: Form, *, guessed: bool) -> list[str]:
     """Return the names in the header; raises FrameError where it has another separator, or too many names."""
     with pa.input_stream(str(path)) as stream:
-        lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-        for _ in range(form.skip):
-            next(lines, "")
-        header = next(csv.reader(lines, delimiter=form.separator, skipinitialspace=True), [])
+        header = next(csv.reader(_lines(stream, form), delimiter=form.separator, skipinitialspace=True), [])
     if not header:
-        raise FrameError("is empty: its first line has no names")
+        raise FrameError(f"is empty, or its first line is: CSV='skip={form.skip + 1}' leaves that out")
     first = "".join(header)
     first.encode()  # fails where a name is not UTF-8
-    if guessed and len(header) == 1 and first.startswith("sep="):
-        remedy = f"CSV='separator={first[4:5]} skip={form.skip + 1}'"
+    if guessed and first.lower().startswith("sep="):
+        separator = first[4:5] or form.separator
+        remedy = f"CSV='separator={'tab' if separator == '\t' else separator} skip={form.skip + 1}'"
         raise FrameError(f"begins with {first!r}, a line that Excel reads: give {remedy}")
     if guessed and len(header) == 1 and (others := [other for other in SEPARATORS if other in first]):
         remedy = f"CSV='separator={others[0] if others[0] != '\t' else 'tab'}'"
@@ -213,18 +231,55 @@ def _header(path: Path, form: Form, *, guessed: bool) -> list[str]:
 
 
 def _texts(path: Path, rows: int, form: Form, header: list[str], *, quote: str) -> pa.Table:
-    """Return the fields as texts, of which one with nothing in it is NULL, and `""` is not."""
+    """Return the fields as texts, of which one with nothing in it is NULL, and `""` is not; raises duckdb.Error."""
     options = {
         "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip,
-        "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": True,
+        "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": False,
         "auto_detect": False, "strict_mode": True, "allow_quoted_nulls": False, "max_line_size": READ_BYTES,
         "hive_partitioning": False,
     }  # fmt: skip
-    given = ", ".join(f"{name} = {value!r}" for name, value in options.items())
+    texts = {name: f"'{one.replace("'", "''")}'" for name, one in options.items() if isinstance(one, str)}
+    given = ", ".join(f"{name} = {value}" for name, value in (options | texts).items())
     with duckdb.connect() as connection:
-        query = f"SELECT * FROM read_csv(?, {given})" + f" LIMIT {rows}" * bool(rows)
+        query = f"SELECT * FROM read_csv(?, {given})" + f" LIMIT {rows + 1}" * bool(rows)
         stream = connection.execute(query, [glob.escape(str(path))]).to_arrow_reader(BATCH_ROWS)
-        return _first(stream, stream.schema, rows)
+        try:
+            content = _first(stream, stream.schema, rows and rows + 1)
+        except OSError as error:  # in a row after the first
+            raise duckdb.InvalidInputException(str(error)) from error
+    names = ["".join(re.findall('[^"\\s]', row[0].as_py() or "")) for row in content[:1].columns if len(row)]
+    if names != ["".join(re.findall('[^"\\s]', name)) for name in header]:  # a record above it may have several lines
+        raise duckdb.InvalidInputException(f"the header is not read as {header}")
+    _check_ends(path, form, header, content, quote=quote)
+    return content[1:]
+
+
+def _check_ends(path: Path, form: Form, header: list[str], content: pa.Table, *, quote: str) -> None:
+    """Raise duckdb.Error if some rows have an empty field more than the header, which DuckDB leaves out.
+
+    Their values may have moved, behind a separator within one of them; if all rows have it, their lines end so.
+    """
+    ends, last, separator = 0, b"", form.separator.encode()
+    with pa.input_stream(str(path)) as stream:
+        while block := stream.read(READ_BYTES):
+            ends += sum((last + block).count(separator + end) for end in (b"\n", b"\r"))
+            last = block[-len(separator) :]
+    if ends + (last == separator) <= content.column(-1).null_count:
+        return
+    quoting: Any = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    with pa.input_stream(str(path)) as stream:
+        records = csv.reader(_lines(stream, form), delimiter=form.separator, skipinitialspace=True, quoting=quoting)
+        rows = islice(filter(None, records), 1, content.num_rows)
+        longer = [number for number, record in enumerate(rows, 1) if len(record) > len(header)]
+    if longer and (not quote or len(longer) < content.num_rows - 1):
+        raise duckdb.InvalidInputException(f"row {longer[0]:,} has a field more than the header, {len(header)}")
+
+
+def _lines(stream: pa.NativeFile, form: Form) -> Iterator[str]:
+    """Return the lines from the header on."""
+    csv.field_size_limit(READ_BYTES)
+    lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+    return islice(lines, form.skip, None)
 
 
 def _all_in_pairs(texts: pa.Table) -> bool:
@@ -253,8 +308,9 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
         return texts, ""
     plain = pc.match_substring_regex(written, NUMBER)
     others = written.filter(pc.invert(plain))
-    kinds, otherwise = list[pa.DataType](), others[:1].to_pylist()
-    if pc.all(pc.match_substring_regex(others, EXPONENT), min_count=0).as_py():
+    codes = others.filter(pc.invert(pc.match_substring_regex(others, EXPONENT)))
+    kinds, otherwise = list[pa.DataType](), codes[:1].to_pylist()
+    if not otherwise:
         with contextlib.suppress(pa.ArrowInvalid):
             return present.cast(pa.int64()), None
         digits = pc.utf8_length(pc.replace_substring_regex(written, "[^0-9]", ""))
@@ -269,8 +325,8 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
             typed = present.cast(kind)
-            is_kept = kind not in OTHER_TYPES or _is_one_form(written, typed)
-            return (typed, None) if is_kept else (texts, written[0].as_py())
+            first = _otherwise_written(pc.unique(written), typed) if len(others) else None
+            return (typed, None) if first is None else (texts, first)
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
         return texts, next(iter(otherwise), None)
@@ -292,16 +348,22 @@ def _padded(written: pa.ChunkedArray) -> list[str]:
     return [] if is_by_repr or pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
 
 
-def _is_one_form(written: pa.ChunkedArray, typed: pa.ChunkedArray) -> bool:
-    """Return whether all booleans, dates or moments are written alike, and servers have them; moments are in UTC."""
-    forms = pc.replace_substring_regex(pc.replace_substring_regex(pc.unique(written), "[.][0-9]+", ""), "[0-9]", "0")
-    forms = pc.unique(forms)
-    if pa.types.is_boolean(typed.type):
-        return len({(one.islower(), one.isupper()) for one in forms.to_pylist()}) == 1
-    if pa.types.is_date(typed.type) and any_outside(typed, *DATES["Date32"][:2]):
-        return False
-    is_in_utc = pc.all(pc.match_substring_regex(written, "(Z|[+]00(:?00)?)$")).as_py()
-    return len(forms) == 1 and (is_in_utc or not getattr(typed.type, "tz", None))
+def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | None:
+    """Return a text that another form than the first one's, or no server has; moments are in UTC, numbers of any form.
+
+    Of different texts of one value, it is the first text.
+    """
+    kind, forms = typed.type, pc.replace_substring_regex(texts, "[.][0-9]+", "")
+    forms = pc.replace_substring_regex(forms, "[0-9]", "0")
+    if pa.types.is_boolean(kind):
+        forms = pa.array([str((one.islower(), one.isupper())) for one in texts.to_pylist()])
+    has_other_form = pc.index(pc.equal(forms, forms[0]), False).as_py()
+    if has_other_form >= 0 and not pa.types.is_floating(kind):
+        return str(texts[has_other_form])
+    outside = pa.types.is_date(kind) and any_outside(typed, *DATES["Date32"][:2])
+    is_in_utc = not getattr(kind, "tz", None) or pc.all(pc.match_substring_regex(texts, "(Z|[+]00(:?00)?)$")).as_py()
+    is_kept = is_in_utc and not outside and pc.count_distinct(typed).as_py() == len(texts)
+    return None if is_kept else str(texts[0])
 
 
 def _check_memory(size: int) -> None:
