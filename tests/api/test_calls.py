@@ -228,6 +228,8 @@ def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postg
                 for mode in choice.MODES[::2]:  # append, upsert
                     framehaul.write(frame, session, table, mode=mode)
                     assert_frame_equal(framehaul.read(session, f"SELECT id, j, text, ids FROM {table}"), frame)
+                for part in framehaul.read_batches(session, f"SELECT text FROM {table} WHERE text = 'Ã©'"):
+                    assert_frame_equal(part, frame.select("text"))
                 with pytest.raises(TableError, match="not in the table: 'x'"):
                     framehaul.write(frame.with_columns(x=1), session, table)
                 assert session.info.parameter_status("client_encoding") == encoding.upper()
@@ -265,7 +267,14 @@ def test_what_a_query_writes_is_committed(postgres: Postgres, servers: Servers) 
         CREATE FUNCTION framehaul_api.add(bigint) RETURNS bigint LANGUAGE sql AS
             'INSERT INTO framehaul_api.log VALUES ($1) RETURNING n'""")
     assert framehaul.read(servers.postgres.dsn(), "SELECT framehaul_api.add(7) AS n").item() == 7
+    with psycopg.connect(servers.postgres.dsn()) as session:  # without autocommit: it is the caller who commits
+        framehaul.read(session, "SELECT framehaul_api.add(8) AS n")
+        session.rollback()
+        assert len([*framehaul.read_batches(session, "SELECT framehaul_api.add(9) AS n")]) == 1
+        session.rollback()
     assert postgres.execute("SELECT n FROM framehaul_api.log").fetchall() == [(7,)]
+    with pytest.raises(ServerError, match="division by zero"):
+        [*framehaul.read_batches(postgres, "SELECT 1 / (g - 9) AS a FROM generate_series(1, 9) AS g")]
 
 
 def test_a_write_joins_an_open_transaction(postgres: Postgres, servers: Servers) -> None:
@@ -274,6 +283,9 @@ def test_a_write_joins_an_open_transaction(postgres: Postgres, servers: Servers)
         assert framehaul.read(open_one, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 5
         read = framehaul.read(open_one, f'SELECT id, price, "a List", document FROM {POSTGRES} ORDER BY id')
         assert_frame_equal(read, postgres_frame(5).select("id", "price", "a List", "document"))
+        for name, create in ((f"a.{POSTGRES}", False), (f"a.{POSTGRES}", True)):
+            with pytest.raises(TableError, match="is no name of a table"):
+                framehaul.write(postgres_frame(1), open_one, name, create=create)
         for part in framehaul.read_batches(open_one, f"SELECT id, price, uuid FROM {POSTGRES}", rows=2):
             framehaul.write(part.with_columns(id=pl.col("id") + 100), open_one, POSTGRES)
         with pytest.raises(FrameError, match="infinity"):
@@ -368,6 +380,7 @@ def test_what_clickhouse_would_change_is_an_error(
         ("SELECT point(1, 2) AS a", TableError, "column a is point"),
         ("SELECT interval '1 year 2 days' AS a", ServerError, "1 year 2 days: a month has no fixed length"),
         ("SELECT '{{1,2},{3,4}}'::int[] AS a", ServerError, "more than one dimension"),
+        ("SELECT '[0:1]={1,2}'::int[] AS a", ServerError, "another lower bound"),
         ("SELECT (1 / (g - 1))::numeric(5, 2) AS a FROM generate_series(1, 1) AS g", ServerError, "division by zero"),
         ("SELECT nothing", ServerError, 'column "nothing" does not exist'),
         ("SELECT", TableError, "no columns"),
@@ -508,6 +521,7 @@ def test_an_answer_of_clickhouse_names_its_columns(
 def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers: Servers) -> None:
     for call, said in (
         (lambda: framehaul.read("mysql://x", "SELECT 1"), "target is no address"),
+        (lambda: framehaul.read(None, "SELECT 1"), "a NoneType is no target"),  # type: ignore[arg-type]
         (lambda: framehaul.read(clickhouse, "SELECT sumState(1) AS a"), r"column a is AggregateFunction\(sum, UInt8\)"),
         (lambda: framehaul.read(clickhouse, "SELECT 1", frame="dask"), "frame='dask': choose from polars"),  # type: ignore[arg-type]
         (lambda: framehaul.write(clickhouse_frame(1), clickhouse, CLICKHOUSE, mode="add"), "mode='add'"),  # type: ignore[arg-type]
@@ -521,6 +535,39 @@ def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers
     said = str(framehaul.explain(clickhouse_frame(1), clickhouse, CLICKHOUSE))
     assert "an Arrow stream: few rows" in said
     assert "left after a failure: the blocks written before" in said
+
+
+class Late(HttpConnection):
+    """Of a user whose profile has a server answer with its status before a query ends, and take repeated inserts."""
+
+    def post(self, query: str, *, body: Any = b"", settings: Any = None) -> Any:
+        late = {"send_progress_in_http_headers": 1, "http_headers_progress_interval_ms": 1}
+        return super().post(query, body=body, settings=late | {"deduplicate_insert": "disable"} | (settings or {}))
+
+
+def test_a_late_error_and_a_profile_lose_and_double_no_row(clickhouse: HttpConnection) -> None:
+    late, frame = Late(**vars(clickhouse)), pl.DataFrame({"k": range(300_000)})
+    count, table = "SELECT count() AS n FROM framehaul_late", "framehaul_late (k Int64, CONSTRAINT c CHECK k != 299999)"
+    clickhouse.post(f"""CREATE OR REPLACE TABLE {table} ENGINE = MergeTree ORDER BY k
+        SETTINGS non_replicated_deduplication_window = 9""").read()
+    for _ in range(2):
+        framehaul.write(frame[:7], late, "framehaul_late", token="a")
+    for mode in choice.MODES[1::-1]:  # replace, append
+        with pytest.raises(ServerError, match="VIOLATED_CONSTRAINT"):
+            framehaul.write(frame, late, "framehaul_late", mode=mode)
+        assert mode == "append" or framehaul.read(clickhouse, count).item() == 7
+    clickhouse.post("DROP TABLE framehaul_late").read()
+    with pytest.raises(ServerError, match="IncompleteRead"):
+        for _ in framehaul.read_batches(clickhouse, "SELECT map('a', number) AS m FROM numbers(300000)", rows=9):
+            clickhouse.post("SELECT 1").read()
+
+
+def test_names_in_tuples_and_small_dictionaries_are_read(clickhouse: HttpConnection) -> None:
+    query = (
+        r"SELECT CAST(tuple(1) AS Tuple(`a\`\n\\b` Int64)) AS t, toLowCardinality(toInt8(n)) AS v FROM (SELECT 2 AS n)"
+    )
+    [read] = framehaul.read_batches(clickhouse, query)
+    assert read.to_dicts() == [{"t": {"a`\n\\b": 1}, "v": 2}]
 
 
 def test_a_numeric_without_digits_takes_decimals(postgres: Postgres) -> None:

@@ -89,9 +89,10 @@ def test_writes_join_an_open_transaction_and_leave_its_durability(servers: Serve
 
     def check(found: Technique) -> None:
         with open_psycopg(servers.postgres) as connection, connection.transaction(force_rollback=True):
-            connection.execute("SET LOCAL synchronous_commit = off")
+            connection.execute("SET LOCAL synchronous_commit = off; SET maintenance_work_mem = '5MB'")
             found.function(connection, TABLE, frames[found.frame])
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+            assert connection.execute("SHOW maintenance_work_mem").fetchone() == ("5MB",)
         assert postgres.content(TABLE).is_empty()
 
     check_each([found for found in chosen if found.client == "psycopg"], check)
@@ -105,14 +106,17 @@ def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres: Postg
     assert len(postgres.content(TABLE)) == 100
 
 
-@pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "PRIMARY KEY (id) INCLUDE (value)", ""])
+COMMENTED, CLUSTERED = f"COMMENT ON INDEX {NAME}_pkey IS 'theirs'", f"ALTER TABLE {NAME} CLUSTER ON {NAME}_pkey"
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "PRIMARY KEY (id) INCLUDE (value)", "", COMMENTED, CLUSTERED])
 def test_the_key_is_there_again_and_a_duplicate_undoes_everything(key: str, servers: Servers) -> None:
     drop, write = f"ALTER TABLE {NAME} DROP CONSTRAINT {NAME}_pkey", postgres_write.polars_pgpq_key_last
     keys = f"SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'p' AND conrelid = '{NAME}'"
-    add = [f"ALTER TABLE {NAME} ADD {key}"] if key else []
-    with made(servers, NUMBERS, drop, *add) as tables, open_psycopg(servers.postgres) as connection:
+    changes = [key] if key in (COMMENTED, CLUSTERED) else [drop, *[f"ALTER TABLE {NAME} ADD {key}"] * bool(key)]
+    with made(servers, NUMBERS, *changes) as tables, open_psycopg(servers.postgres) as connection:
         before = tables.run(f"{keys}::regclass")
-        if takes := bool(key):
+        if takes := key.startswith("PRIMARY"):
             write(connection, NUMBERS, TWO[:1])
         said = "is duplicated" if takes else "it would become another"
         with pytest.raises((psycopg.errors.UniqueViolation, ValueError), match=said):

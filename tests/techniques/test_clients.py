@@ -1,9 +1,11 @@
 """Every kind of client opens what an address names, as often as its technique says, before the clock starts."""
 
 import asyncio
+import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.client import IncompleteRead
 
 import duckdb
 import psutil
@@ -20,7 +22,7 @@ from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.clients import CLIENTS, attached_name, entered
+from framehaul.techniques.clients import CLIENTS, OwnedResponse, attached_name, entered
 from tests.conftest import mostly_slow, one_for_each_driver, table_on
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
@@ -108,6 +110,19 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(
                 return source.difference(frame)
 
     assert asyncio.run(difference()) is None
+
+
+@pytest.mark.parametrize("read", [lambda answer: answer.read(2), lambda answer: answer.readinto(bytearray(2))])
+def test_an_answer_that_ends_before_its_length_is_an_error(read: Callable[[OwnedResponse], object]) -> None:
+    class Socket:
+        def makefile(self, _: str) -> io.BytesIO:
+            return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+
+    answer = OwnedResponse(Socket(), method="POST")  # type: ignore[arg-type]
+    answer.begin()
+    assert read(answer) and read(answer)
+    with pytest.raises(IncompleteRead):
+        read(answer)
 
 
 def test_a_database_may_have_any_name(servers: Servers) -> None:

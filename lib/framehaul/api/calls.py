@@ -32,7 +32,7 @@ from framehaul.data.frames import from_pandas, is_pandas, to_pandas, to_polars, 
 from framehaul.data.schema import Table
 from framehaul.errors import FrameError, ServerError, TableError
 from framehaul.servers import parse_clickhouse_url, parse_postgres_dsn
-from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, open_http_client, open_psycopg
+from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, in_utf8, open_http_client, open_psycopg
 from framehaul.techniques.registry import REGISTERED, Database
 
 if TYPE_CHECKING:
@@ -168,22 +168,28 @@ def as_frame(frame: object) -> Frame:
 def _connected(target: Address) -> Iterator[Client]:
     """Open a connection to an address; one that is open is used as it is.
 
-    The encoding of a caller's transaction is set back: techniques set it to UTF-8 until the transaction ends.
+    Without autocommit a call joins the caller's transaction, or begins it. The encoding of that transaction is set
+    back: techniques set it to UTF-8 until the transaction ends.
     """
     if isinstance(target, HttpConnection):
         yield target
     elif not isinstance(target, str):
+        if hasattr(target, "__aenter__") or not hasattr(target, "pgconn"):
+            raise TableError(f"a {type(target).__name__} is no target: give an address, or a connection of psycopg 3")
         before = (info := target.info).parameter_status("client_encoding")
+        if not target.autocommit and info.transaction_status.name == "IDLE":
+            target.execute("SELECT 1")
         try:
             yield target
         finally:
-            if info.parameter_status("client_encoding") != before and info.transaction_status.name == "INTRANS":
+            if info.transaction_status.name == "INTRANS" and info.parameter_status("client_encoding") != before:
                 target.execute(f"SET LOCAL client_encoding = '{before}'".encode())
     elif target.startswith(("http://", "https://")):
         with open_http_client(parse_clickhouse_url(target, None, "target")) as http:
             yield http
     elif target.startswith(("postgresql://", "postgres://")) or "=" in target:
         with open_psycopg(parse_postgres_dsn("target", target)) as connection:
+            connection.prepare_threshold = None  # a pooler may lead each transaction to another session
             yield connection
     else:
         raise TableError("target is no address: give postgresql://... or http(s)://user:password@host:port/database")
@@ -274,7 +280,9 @@ def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: M
         if token:
             # The server numbers the blocks of a token: the same rows have to make the same blocks.
             content = prepare(frame, relation, "clickhouse").combine_chunks()
-            insert_arrow(client, relation, content, insert_deduplication_token=token, **SAME_BLOCKS)
+            newer = client.post("SELECT name FROM system.settings WHERE name = 'deduplicate_insert'").read().decode()
+            settings = SAME_BLOCKS | dict.fromkeys(newer.split(), "enable")  # it goes before the older setting
+            insert_arrow(client, relation, content, insert_deduplication_token=token, **settings)
             return
         room = exchanged(client, relation) if mode == "replace" else room
     elif mode == "replace":
@@ -293,8 +301,6 @@ _rows_left: dict[Database, int] = {"postgres": 2_000_000, "clickhouse": 5_000_00
 """The rows that a process may still read without numba, in about as much more time as numba takes to start."""
 CONNECTED_ROWS = 100_000
 """The rows that ADBC reads in the time that it takes to connect, for which it asks the server for all types."""
-
-
 _describes_first = threading.Event()
 """Set when an answer of ClickHouse had a column that compiled loops do not decode."""
 
@@ -385,10 +391,16 @@ def _cursor_batches(
     from psycopg.rows import tuple_row
 
     name = f"framehaul_{secrets.token_hex(8)}"
-    with connection.cursor(name, binary=True, row_factory=tuple_row, withhold=True) as cursor:
-        with connection.transaction():
-            cursor.execute(relation.postgres_select_as_in_frames.encode())
-        while fetched := cursor.fetchmany(rows):
+    with connection.transaction():
+        connection.execute(UTF8)
+        cursor = connection.cursor(name, binary=True, row_factory=tuple_row, withhold=True)
+        cursor.execute(relation.postgres_select_as_in_frames.encode())
+    with cursor:
+        while True:
+            with in_utf8(connection):
+                fetched = cursor.fetchmany(rows)
+            if not fetched:
+                return
             arrays = [
                 nested_array([*values], column.types.arrow)
                 for values, column in zip(zip(*fetched, strict=True), relation.columns, strict=True)

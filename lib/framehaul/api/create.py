@@ -62,10 +62,10 @@ def created(client: Client, frame: Frame, table: str, create: bool | Sequence[st
             yield table
         return
     new = relation.renamed(f"framehaul {secrets.token_hex(8)}")
-    client.post(unmarked(new.clickhouse_ddl)).read()
     try:
+        client.post(unmarked(new.clickhouse_ddl)).read()
         yield new.reference
         client.post(f"RENAME TABLE {new.reference} TO {relation.reference}").read()
     except BaseException:
-        client.post(f"DROP TABLE {new.reference}").read()
+        client.post(f"DROP TABLE IF EXISTS {new.reference}").read()
         raise

@@ -176,9 +176,8 @@ def plain_cursor(connection: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[An
 
 def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
     """Return the table of this name, which means what it means in SQL; raises TableError when it cannot be written."""
+    postgres_name(table)  # the server's error for another form of name would end the caller's transaction
     is_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
-    if not is_utf8 and not connection.autocommit:
-        connection.execute("SELECT 1")  # begins the transaction that the write joins, and `in_utf8` would end
     with contextlib.nullcontext() if is_utf8 else in_utf8(connection), plain_cursor(connection) as cursor:
         rows = cursor.execute(POSTGRES_COLUMNS, (table,)).fetchall()
         types: list[Any] = [(one, ()) for *_, one, _ in rows]
@@ -205,7 +204,7 @@ def exists(client: psycopg.Connection[Any] | HttpConnection, table: str) -> bool
     """Return whether there is a table, or anything else, of this name."""
     if isinstance(client, HttpConnection):
         return _rows(client, f"EXISTS TABLE {clickhouse_name(table, client.database)}") == [[1]]
-    found = plain_cursor(client).execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    found = plain_cursor(client).execute("SELECT to_regclass(%s)", (postgres_name(table),)).fetchone()
     return found != (None,)
 
 

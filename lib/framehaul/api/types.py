@@ -46,7 +46,8 @@ WITHOUT_MONTHS = (
     "ELSE ({0}::text || ': a month has no fixed length')::interval END"
 )
 ONE_DIMENSION = (
-    "CASE WHEN coalesce(array_ndims({0}), 1) = 1 THEN {0} ELSE ({0}::text || ': more than one dimension')::TYPE END"
+    "CASE WHEN coalesce(array_ndims({0}), 1) = 1 AND coalesce(array_lower({0}, 1), 1) = 1 THEN {0} "
+    "ELSE ({0}::text || ': more than one dimension, or another lower bound than 1')::TYPE END"
 )
 
 
@@ -131,8 +132,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
         except ValueError as error:
             raise TableError(f"column {name} is {kind}, which framehaul does not carry: {error}") from None
     low_cardinality = "LowCardinality" in outer and types == T.TEXT.value
-    if "LowCardinality" in outer and select == "{0}" and not low_cardinality:
-        select = f"CAST({{0}} AS {f'Nullable({inner})' if 'Nullable' in outer else inner})"
+    if "LowCardinality" in outer and not low_cardinality:
+        select = f"CAST({{0}} AS {f'Nullable({types.clickhouse})' if 'Nullable' in outer else types.clickhouse})"
     column = Column(name, schema.kind_of(types), "Nullable" in outer, low_cardinality, exactly=types)
     if column.type is T.LIST and kind != types.clickhouse:  # elements that are not Nullable, or LowCardinality
         select = f"CAST({{0}} AS {types.clickhouse})"
@@ -160,11 +161,17 @@ def _array(found: re.Match[str]) -> Types:
     return schema.nested_list_types(element) if nested else schema.list_types(element)
 
 
+ESCAPES = dict(zip("abfnrtv0", "\a\b\f\n\r\t\v\0", strict=True))
+"""Characters that ClickHouse escapes in names."""
+
+
 def _tuple(found: re.Match[str]) -> Types:
     fields: dict[str, Types] = {}
     for at, part in enumerate(arguments(found[1]), 1):
         named = re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part)  # else the name is its place
-        fields[(named[1] or named[2]) if named else str(at)] = _clickhouse_types(named[3] if named else part)
+        name = (named[1] or named[2]) if named else str(at)
+        name = re.sub(r"\\(.)", lambda escaped: ESCAPES.get(escaped[1], escaped[1]), name)
+        fields[name] = _clickhouse_types(named[3] if named else part)
     return schema.struct_types(fields)
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator,
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from http.client import OK, HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import OK, HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -122,16 +122,34 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 class OwnedResponse(HTTPResponse):
-    """A response that closes its connection if it is closed before its end, which would precede the next response."""
+    """A response that closes its connection if it is closed before its end, which would precede the next response.
+
+    Reading it after that, or past a body that ends before its length, raises IncompleteRead.
+    """
 
     connection: HTTPConnection | None = None
+    is_cut_off = False
 
     def close(self) -> None:
         """Close the response, and the connection if there is more to read."""
-        cut_off = getattr(self, "fp", None) is not None
+        self.is_cut_off = self.is_cut_off or getattr(self, "fp", None) is not None
         super().close()
-        if cut_off and self.connection:
+        if self.is_cut_off and self.connection:
             self.connection.close()
+
+    def read(self, size: int | None = None) -> bytes:
+        """Return at most `size` bytes, or all that are left."""
+        return self._whole(super().read(size), size)
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read bytes into a buffer and return their number."""
+        view = memoryview(buffer)
+        return self._whole(super().readinto(view), len(view))
+
+    def _whole[T](self, received: T, wanted: int | None) -> T:
+        if not received and wanted != 0 and (self.is_cut_off or self.length):
+            raise IncompleteRead(b"", self.length)
+        return received
 
 
 @dataclass
@@ -172,7 +190,8 @@ class HttpConnection:
             raise
         assert isinstance(response, OwnedResponse)
         response.connection = self.connection
-        if response.status != OK:
+        # With send_progress_in_http_headers the status comes before the query's error.
+        if response.status != OK or response.headers["X-ClickHouse-Exception-Code"]:
             raise QueryError(response.read().decode(errors="replace"))
         return response
 

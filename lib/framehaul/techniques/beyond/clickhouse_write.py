@@ -85,11 +85,11 @@ def staging_table(connection: HttpConnection, table: Table, engine: str = "") ->
     """Create an empty copy of a table for the block, with its engine or another; a client that is killed leaves it."""
     # ClickHouse's joinGet reads a dot as the end of a database name, in quotes as well.
     staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
-    connection.post(f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}").read()
     try:
+        connection.post(f"CREATE TABLE {staging.clickhouse_name} AS {table.clickhouse_name} {engine}").read()
         yield staging
     finally:
-        connection.post(f"DROP TABLE {staging.clickhouse_name} SYNC").read()
+        connection.post(f"DROP TABLE IF EXISTS {staging.clickhouse_name} SYNC").read()
 
 
 @contextmanager

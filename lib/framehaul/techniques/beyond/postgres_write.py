@@ -149,11 +149,12 @@ def polars_pgpq_presorted_two_connections(connections: PsycopgPair, table: Table
 
 PRIMARY_KEY = """
 SELECT conname, pg_get_constraintdef(pg_constraint.oid), reloptions IS NULL AND reltablespace = 0
-    AND NOT indisreplident AND obj_description(pg_constraint.oid, 'pg_constraint') IS NULL
+    AND NOT indisreplident AND NOT indisclustered AND obj_description(conindid, 'pg_class') IS NULL
+    AND obj_description(pg_constraint.oid, 'pg_constraint') IS NULL, current_setting('maintenance_work_mem')
 FROM pg_constraint JOIN pg_class ON pg_class.oid = conindid JOIN pg_index ON indexrelid = conindid
 WHERE contype = 'p' AND conrelid = to_regclass(%s)
 """
-"""Name and definition of a table's primary key, and whether the definition is all of it."""
+"""Name and definition of a table's primary key, whether the definition is all of it, and the memory to make it with."""
 
 
 @technique(
@@ -165,7 +166,7 @@ def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataF
     alter = f"ALTER TABLE {table.postgres_name}"
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(UTF8)
-        name, definition, is_all = cursor.execute(PRIMARY_KEY, (table.postgres_name,)).fetchone() or ("", "", False)
+        name, definition, is_all, memory = cursor.execute(PRIMARY_KEY, (table.postgres_name,)).fetchone() or [""] * 4
         if not is_all:
             has = definition or "no primary key"
             raise ValueError(f"table {table.name} has {has}: it would become another, append")
@@ -174,6 +175,7 @@ def polars_pgpq_key_last(connection: Connection[Any], table: Table, frame: DataF
         cursor.execute(f"{alter} DROP CONSTRAINT {key}".encode())
         copy_batches(connection, table, schema, batches)
         cursor.execute(f"{alter} ADD CONSTRAINT {key} {definition}".encode())
+        cursor.execute(f"SET LOCAL maintenance_work_mem = '{memory}'".encode())  # the transaction may be the caller's
 
 
 @technique("copy_binary", "pgpq COPY with FREEZE into an empty table, in one transaction, from Polars", LOCKED)
