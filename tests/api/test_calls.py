@@ -156,6 +156,10 @@ def test_rows_are_replaced_and_upserted(postgres: Postgres, servers: Servers) ->
     count, total = framehaul.read(address, f'SELECT count(*) AS n, sum("where") AS s FROM {POSTGRES}').row(0)
     assert (count, total) == (100, 90 * 1.5 + 10 * 9)
     framehaul.write(frame[:3].drop("a List").to_pandas(), address, POSTGRES, mode="replace")
+    parent = "framehaul_api.parent"
+    postgres.execute(f"CREATE TABLE {parent} (id int); CREATE TABLE framehaul_api.heir () INHERITS ({parent})".encode())
+    with pytest.raises(TableError, match=r"inherit from framehaul_api\.parent, and would lose their rows"):
+        framehaul.write(frame.select("id"), address, parent, mode="replace")
     assert framehaul.read(address, f"SELECT count(*) AS n FROM {POSTGRES}").item() == 3
 
 
@@ -563,9 +567,8 @@ def test_a_late_error_and_a_profile_lose_and_double_no_row(clickhouse: HttpConne
 
 
 def test_names_in_tuples_and_small_dictionaries_are_read(clickhouse: HttpConnection) -> None:
-    query = (
-        r"SELECT CAST(tuple(1) AS Tuple(`a\`\n\\b` Int64)) AS t, toLowCardinality(toInt8(n)) AS v FROM (SELECT 2 AS n)"
-    )
+    named = r"CAST(tuple(1) AS Tuple(`a\`\n\\b` Int64)) AS t"
+    query = f"SELECT {named}, toLowCardinality(toInt8(n)) AS v FROM (SELECT 2 AS n)"
     [read] = framehaul.read_batches(clickhouse, query)
     assert read.to_dicts() == [{"t": {"a`\n\\b": 1}, "v": 2}]
 
