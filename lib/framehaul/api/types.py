@@ -161,16 +161,11 @@ def _array(found: re.Match[str]) -> Types:
     return schema.nested_list_types(element) if nested else schema.list_types(element)
 
 
-ESCAPES = dict(zip("abfnrtv0", "\a\b\f\n\r\t\v\0", strict=True))
-"""Characters that ClickHouse escapes in names."""
-
-
 def _tuple(found: re.Match[str]) -> Types:
-    fields: dict[str, Types] = {}
+    fields, escapes = dict[str, Types](), dict(zip("abfnrtv0", "\a\b\f\n\r\t\v\0", strict=True))
     for at, part in enumerate(arguments(found[1]), 1):
         named = re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part)  # else the name is its place
-        name = (named[1] or named[2]) if named else str(at)
-        name = re.sub(r"\\(.)", lambda escaped: ESCAPES.get(escaped[1], escaped[1]), name)
+        name = re.sub(r"\\(.)", lambda one: escapes.get(one[1], one[1]), (named[1] or named[2]) if named else str(at))
         fields[name] = _clickhouse_types(named[3] if named else part)
     return schema.struct_types(fields)
 

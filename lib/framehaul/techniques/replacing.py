@@ -14,8 +14,6 @@ from framehaul.techniques.clients import UTF8
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
 
-HEIRS = "SELECT FROM pg_inherits JOIN pg_class ON oid = inhparent WHERE relkind = 'r' AND oid = to_regclass(%s)"
-
 
 @contextmanager
 def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table]:
@@ -23,7 +21,8 @@ def emptied(connection: psycopg.Connection[Any], table: Table) -> Iterator[Table
     # Other sessions wait for the end of the transaction: https://www.postgresql.org/docs/18/sql-truncate.html
     with connection.transaction():
         connection.execute(UTF8)
-        if connection.execute(HEIRS, (table.postgres_name,)).fetchone() is not None:
+        heirs = "SELECT FROM pg_inherits JOIN pg_class ON oid = inhparent WHERE relkind = 'r' AND oid = to_regclass(%s)"
+        if connection.execute(heirs, (table.postgres_name,)).fetchone() is not None:
             raise TableError(f"tables inherit from {table.postgres_name}, and would lose their rows: replace theirs")
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
         yield table

@@ -233,10 +233,9 @@ def _header(path: Path, form: Form, *, guessed: bool) -> list[str]:
 def _texts(path: Path, rows: int, form: Form, header: list[str], *, quote: str) -> pa.Table:
     """Return the fields as texts, of which one with nothing in it is NULL, and `""` is not; raises duckdb.Error."""
     options = {
-        "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip,
-        "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "header": False,
+        "delim": form.separator, "quote": quote, "escape": quote, "skip": form.skip, "header": False,
+        "columns": dict.fromkeys((f"c{at}" for at in range(len(header))), "VARCHAR"), "hive_partitioning": False,
         "auto_detect": False, "strict_mode": True, "allow_quoted_nulls": False, "max_line_size": READ_BYTES,
-        "hive_partitioning": False,
     }  # fmt: skip
     texts = {name: f"'{one.replace("'", "''")}'" for name, one in options.items() if isinstance(one, str)}
     given = ", ".join(f"{name} = {value}" for name, value in (options | texts).items())
