@@ -42,8 +42,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machines, "git", lambda *asked: "" if COMMIT in asked[-1] else None)
+    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
 
 
 @pytest.fixture
@@ -51,10 +52,9 @@ def run(good: Path, tmp_path: Path) -> Path:
     return shutil.copytree(good, tmp_path / "run")
 
 
-def test_a_good_run_is_taken_and_stands_on_the_page(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_good_run_is_taken_and_stands_on_the_page(run: Path, tmp_path: Path) -> None:
     (run / "notes.csv").write_text("what nobody else needs")
     (run / "figures").mkdir()
-    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
     place = machines.submit(run, "my-laptop")
     assert place == tmp_path / "machines" / "my-laptop" / DAY
     assert {one.name for one in place.iterdir()} == {"environment.json", *(study.results for study in TRANSFERS)}
@@ -88,24 +88,16 @@ DAMAGED: list[tuple[Damage, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
-def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(
-    damage: Damage, said: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
+def test_what_is_wrong_with_a_run_is_named_and_leaves_nothing(damage: Damage, said: str, run: Path) -> None:
     damage(run)
     with pytest.raises(ResultsError, match=said):
         machines.submit(run, "my-laptop")
-    assert not (tmp_path / "machines").exists()
+    assert not store.MACHINES.exists()
 
 
-def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MACHINES", tmp_path / "machines")
-    without_a_round(run)
-    with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 5 rounds"):
-        machines.submit(run, "my-laptop")
+def test_a_name_that_is_none_and_a_run_that_is_not_there_are_refused(run: Path, tmp_path: Path) -> None:
     for bad in ("", "My Laptop", "../x", "a/b", "-x-"):
         with pytest.raises(SettingsError, match="MACHINE="):
             machines.submit(run, bad)
     with pytest.raises(ResultsError, match="no finished run"):
         machines.submit(tmp_path, "my-laptop")
-    assert not (tmp_path / "machines").exists()

@@ -289,8 +289,8 @@ def test_an_enum_of_parquet_is_text(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes((tmp_path / "x.parquet").read_bytes().replace(text, enum))
     assert pq.read_schema(tmp_path / "x.parquet").field("m").type == pa.binary()
     assert files.read(tmp_path / "x.parquet")[0].equals(content)
-    duckdb.sql("SELECT ['a'::ENUM('a', 'b'), NULL] AS m").write_parquet(str(tmp_path / "y.parquet"))
-    assert files.read(tmp_path / "y.parquet")[0].to_pydict() == {"m": [["a", None]]}
+    duckdb.sql("SELECT ['a'::ENUM('a', 'b'), NULL] AS m").write_parquet(str(tmp_path / "x.parquet"))
+    assert files.read(tmp_path / "x.parquet")[0].to_pydict() == {"m": [["a", None]]}
 
 
 @pytest.mark.parametrize(

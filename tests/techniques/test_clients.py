@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.client import IncompleteRead
+from unittest.mock import Mock
 
 import duckdb
 import psutil
@@ -114,12 +115,8 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(
 
 @pytest.mark.parametrize("read", [lambda answer: answer.read(2), lambda answer: answer.readinto(bytearray(2))])
 def test_an_answer_that_ends_before_its_length_is_an_error(read: Callable[[OwnedResponse], object]) -> None:
-    class Socket:
-        def makefile(self, _: str) -> io.BytesIO:
-            return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
-
-    answer = OwnedResponse(Socket(), method="POST")  # type: ignore[arg-type]
-    answer.begin()
+    sent = io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+    (answer := OwnedResponse(Mock(**{"makefile.return_value": sent}), method="POST")).begin()
     assert read(answer) and read(answer)
     with pytest.raises(IncompleteRead):
         read(answer)
