@@ -95,10 +95,7 @@ class Comparison:
 
 
 def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
-    """Compare B with A, all techniques or those whose names have all words of `wanted`.
-
-    Raises ResultsError when nothing can be compared.
-    """
+    """Compare B with A, for all techniques or those named with all words of `wanted`; raises ResultsError for none."""
     both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
     # A study that only one run has is a warning, not a row for each technique.
     studies = {*a.passes["notebook"]} & {*b.passes["notebook"]}

@@ -114,6 +114,9 @@ def _read(path: Path, rows: int, form: Form) -> tuple[pa.Table, list[str]]:
     content = validated(content)
     if not content.num_rows:
         raise FrameError("holds no rows: there is nothing to measure")
+    # In a frame a NULL may take 16 bytes; a column of NULLs or of runs takes none for a row.
+    bare = sum(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind) for kind in content.schema.types)
+    _check_memory(content.nbytes + 16 * bare * content.num_rows)
     return content, notes
 
 
