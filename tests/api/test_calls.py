@@ -525,7 +525,7 @@ def test_an_answer_of_clickhouse_names_its_columns(
 def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers: Servers) -> None:
     for call, said in (
         (lambda: framehaul.read("mysql://x", "SELECT 1"), "target is no address"),
-        (lambda: framehaul.read(None, "SELECT 1"), "a NoneType is no target"),  # type: ignore[arg-type]
+        (lambda: framehaul.read(None, "SELECT 1"), "NoneType is no target: give an address"),  # type: ignore[arg-type]
         (lambda: framehaul.read(clickhouse, "SELECT sumState(1) AS a"), r"column a is AggregateFunction\(sum, UInt8\)"),
         (lambda: framehaul.read(clickhouse, "SELECT 1", frame="dask"), "frame='dask': choose from polars"),  # type: ignore[arg-type]
         (lambda: framehaul.write(clickhouse_frame(1), clickhouse, CLICKHOUSE, mode="add"), "mode='add'"),  # type: ignore[arg-type]

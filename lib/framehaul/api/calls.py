@@ -175,7 +175,7 @@ def _connected(target: Address) -> Iterator[Client]:
         yield target
     elif not isinstance(target, str):
         if hasattr(target, "__aenter__") or not hasattr(target, "pgconn"):
-            raise TableError(f"a {type(target).__name__} is no target: give an address, or a connection of psycopg 3")
+            raise TableError(f"{type(target).__name__} is no target: give an address, or a connection of psycopg 3")
         before = (info := target.info).parameter_status("client_encoding")
         if not target.autocommit and info.transaction_status.name == "IDLE":
             target.execute("SELECT 1")

@@ -49,7 +49,7 @@ IDENTITY = ("database", "direction", "technique", "case", "session")
 NO_ENCODING = "framehaul_sql_ascii"
 
 PATIENCE_SECONDS, LOOKS = 6.0, 6
-"""A technique whose connections are silent in so many looks hangs; a busy server may be silent for some seconds."""
+"""A technique hangs if its connections are silent for so long, in so many looks; a busy server may be for seconds."""
 SILENT = "hangs: client and server wait for each other"
 CLOSING_SECONDS = 5.0
 """A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""
