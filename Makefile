@@ -43,7 +43,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 .venv/.complete: pyproject.toml uv.lock setup.sh
 	@sh setup.sh
 
-all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the pages of docs (14 min)
+all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the pages of docs (12 min)
 	@$(FRAMEHAUL) run $(VARIABLES)
 
 mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first MODE=append|replace|upsert (minutes, by its size)
@@ -76,10 +76,10 @@ servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)
 stop: $(ENVIRONMENT) ## stop them (2 s)
 	@$(FRAMEHAUL) stop $(VARIABLES)
 
-test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (7 min)
+test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (5 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m "not slow"
 
-test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (12 min)
+test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (10 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m slow
 
 lint: $(ENVIRONMENT)
