@@ -92,8 +92,8 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
 
 NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
 """pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
-ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
-"""Kinds to which Arrow silently rounds numbers and timestamps: https://arrow.apache.org/docs/cpp/compute.html#casts"""
+ROUNDED = [ColumnType[one] for one in ("FLOAT32", "FLOAT64", "DECIMAL", "BOOL", "DATE", "TIME", "BYTES")]
+"""Kinds as which Arrow silently stores other values: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
 def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArray:
