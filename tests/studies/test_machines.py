@@ -54,7 +54,6 @@ def run(good: Path, tmp_path: Path) -> Path:
 
 def test_a_good_run_is_taken_and_stands_on_the_page(run: Path, tmp_path: Path) -> None:
     (run / "notes.csv").write_text("what nobody else needs")
-    (run / "figures").mkdir()
     place = machines.submit(run, "my-laptop")
     assert place == tmp_path / "machines" / "my-laptop" / DAY
     assert {one.name for one in place.iterdir()} == {"environment.json", *(study.results for study in TRANSFERS)}

@@ -135,6 +135,7 @@ MORNING, DAY = dt.datetime(2020, 1, 1, 5), dt.date(2020, 1, 1)
         (T.FLOAT64, pd.Series([1, 2]), pd.Series([Decimal("0.1234567890123456789")], dtype=object)),
         (T.DECIMAL, pd.Series([Decimal("1.5")]), pd.Series([Decimal("0.00000000001")])),
         (T.IPV4, pd.Series(["0.0.0.0", None]), pd.Series(["0.0.0.0", "192.0.2.1/24"])),
+        (T.BYTES, pd.Series([b"a"]), pd.Series([256])), (T.TIME, pd.Series([dt.time(1)]), pd.Series([MORNING])),
         *((T.IPV4, pd.Series(["255.255.255.255"]), pd.Series([text]))
           for text in ("192.0.02.1", "", "1.2.3.4.", "::1", "localhost", " 1.2.3.4")),
         *((T.UINT128, pd.Series([str(2**100)]), pd.Series([text])) for text in ("-1", "1.5", "1_0", "")),
