@@ -542,7 +542,7 @@ def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers
 
 
 class Late(HttpConnection):
-    """Of a user whose profile has a server answer with its status before a query ends, and take repeated inserts."""
+    """A client whose user's profile sends the status before a query has ended, and turns deduplication off."""
 
     def post(self, query: str, *, body: Any = b"", settings: Any = None) -> Any:
         late = {"send_progress_in_http_headers": 1, "http_headers_progress_interval_ms": 1}

@@ -41,7 +41,7 @@ def submit(results: Path, name: str) -> Path:
     place.mkdir(parents=True)
     for notebook in runs:
         shutil.copy(files[notebook], place)
-    (place / "environment.json").write_text(json.dumps(metadata | {"runs": runs}, indent=2, sort_keys=True), "utf8")
+    (place / "environment.json").write_text(json.dumps(metadata | {"runs": runs}, indent=2, sort_keys=True) + "\n")
     return place
 
 

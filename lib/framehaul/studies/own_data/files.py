@@ -249,8 +249,8 @@ def _texts(path: Path, rows: int, form: Form, header: list[str], *, quote: str) 
             content = _first(stream, stream.schema, rows and rows + 1)
         except OSError as error:  # in a row after the first
             raise duckdb.InvalidInputException(str(error)) from error
-    names = ["".join(re.findall('[^"\\s]', row[0].as_py() or "")) for row in content[:1].columns if len(row)]
-    if names != ["".join(re.findall('[^"\\s]', name)) for name in header]:  # a record above it may have several lines
+    plain = partial(re.sub, '["\\s]', "")  # a record above the header may have several lines
+    if [plain(row[0].as_py() or "") for row in content[:1].columns if len(row)] != [*map(plain, header)]:
         raise duckdb.InvalidInputException(f"the header is not read as {header}")
     _check_ends(path, form, header, content, quote=quote)
     return content[1:]
