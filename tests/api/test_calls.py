@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -220,8 +221,7 @@ def test_an_append_with_a_token_is_stored_once(clickhouse: HttpConnection, serve
 
 
 def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postgres, servers: Servers) -> None:
-    postgres.execute("""CREATE TABLE framehaul_api."größer €" (id int PRIMARY KEY, j json, text text, ids uuid[],
-        moments timestamp[])""")
+    postgres.execute('CREATE TABLE framehaul_api."größer €" (id int PRIMARY KEY, j json, text text, ids uuid[])')
     values = {"id": [1], "j": ['{"a":1}'], "text": ["Ã©"], "ids": [[str(uuid.UUID(int=1))]]}
     frame, table = pl.DataFrame(values, schema_overrides={"id": pl.Int32}), 'framehaul_api."größer €"'
     for encoding in ("latin1", "sql_ascii"):
@@ -239,9 +239,6 @@ def test_no_setting_of_a_session_changes_what_is_written_or_read(postgres: Postg
                 assert session.info.parameter_status("client_encoding") == encoding.upper()
                 session.rollback()
             postgres.execute(f"DELETE FROM {table}")
-    with pytest.raises(FrameError, match="moments has the zone Etc"):
-        zoned = pl.Series([[dt.datetime(2026, 1, 1)]]).cast(pl.List(pl.Datetime("us", "+02:00")))
-        framehaul.write(frame.with_columns(moments=zoned), postgres, table)
     postgres.execute("SET extra_float_digits = 0; SET DateStyle = 'SQL, DMY'")
     query = """SELECT 0.1::float8 + 0.2 AS a, 0.1::real AS b, timestamptz '2026-01-02 00:00+00' AS c,
         'sad'::framehaul_api.mood AS d"""
@@ -323,9 +320,6 @@ def of_pandas(**columns: Any) -> pd.DataFrame:
         (lambda: [1, 2], POSTGRES, FrameError, "a list is no dataframe"),
         (lambda: of_pandas(small=pd.period_range("2026", periods=3)), POSTGRES, FrameError, "small is per.*to_timest"),
         (lambda: changed(moment=dt.datetime(2026, 1, 1)), POSTGRES, FrameError, "moment has no zone"),
-        (lambda: of_pandas(moment=pd.Series([dt.datetime.min] * 3, dtype=object)), POSTGRES, FrameError, "has no zone"),
-        (lambda: changed(day=20260101), POSTGRES, FrameError, "column day holds Int32, and the table has Date: conv"),
-        (lambda: of_pandas(day=[1, 2, 3]), POSTGRES, FrameError, "column day holds Int64, and .* has Date: convert"),
         (lambda: of_pandas(id=["01", "2", "3"]), POSTGRES, FrameError, "id holds String values that Int64 does not"),
         (lambda: of_pandas().set_index(pd.Index(["a", "b", "c"])), POSTGRES, FrameError, "the index None would"),
         (lambda: of_pandas().rename(columns={"id": 0}), POSTGRES, FrameError, r"the column 0 .*columns\.astype\(str\)"),
@@ -353,8 +347,7 @@ def test_what_a_table_cannot_hold_is_an_error_and_leaves_it_as_it_was(
         ({"second": dt.datetime(2026, 1, 1, 0, 0, 0, 5000)}, FrameError, "column second, row 0.*whole second"),
         ({"second": dt.datetime(1969, 12, 31)}, FrameError, "column second, row 0.*1970"),
         ({"tiny": 128}, FrameError, "column tiny, row 0: 128 is not -128 to 127"),
-        ({"second": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, FrameError, "second has the zone UTC, and the .* none"),
-        ({"mood": "bad"}, ServerError, "Unknown element 'bad' for enum"),
+        ({"mood": "bad"}, FrameError, "mood, row 0: 'bad' is not a label of Enum8"),
         ({"day": dt.date(1800, 1, 1)}, FrameError, "column day holds dates outside"),
         ({"doubled": 1}, TableError, "computed by the server: 'doubled'"),
         ({"id": None}, FrameError, "column id may not be NULL"),
@@ -370,17 +363,45 @@ def test_what_clickhouse_would_change_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("kind", "frame", "said"),
+    [
+        ("FixedString(8)", pd.DataFrame({"a": [1]}), "holds int64, and the table has fixed_size_binary"),
+        ("Tuple(x DateTime64(6))", pl.DataFrame({"a": [{"x": 1}]}), "holds int64, and the table has timestamp"),
+        ("Tuple(x DateTime64(6))", pl.DataFrame({"a": [{"x": MICROSECOND}]}), "has the zone UTC"),
+        ("DateTime64(6)", pd.DataFrame({"a": pd.Categorical([pd.Timestamp(MICROSECOND)])}), "has the zone UTC"),
+        ("DateTime64(6, 'UTC')", pl.DataFrame({"a": [dt.date(2026, 1, 1)]}), "has no zone"),
+        ("Enum8('x' = 1)", pl.DataFrame({"a": ["1"]}), "row 0: '1' is not a label of Enum8"),
+        ("Decimal(5, 1)", pd.DataFrame({"a": [Decimal("Infinity")]}), "a, row 0: Infinity is no decimal"),
+        ("Decimal(5, 1)", pd.DataFrame({"a": [0.25]}), "values that Decimal.* does not have"),
+        ("String", pd.DataFrame({"a": pd.to_timedelta(["1s"])}), "holds duration"),
+        ("DateTime64(6)", pa.table({"a": pa.array([2**62], pa.timestamp("s"))}), "a, from row 0 on: it holds infinity"),
+        ("String", pa.table({"a": pa.DictionaryArray.from_arrays([-1], ["x"], safe=False)}), "dictionary .* has no -1"),
+        ("Nullable(Int64)", pd.DataFrame({"a": pd.Categorical([2**53 + 1, None])}), [2**53 + 1, None]),
+        ("Array(Nullable(Int64))", pl.DataFrame({"a": [[None], []]}), [[None], []]),
+        ("Decimal(60, 0)", pd.DataFrame({"a": [Decimal(10**50)]}), [str(10**50)]),
+        ("Decimal(5, 1)", pd.DataFrame({"a": [0.5]}), [Decimal("0.5")]),
+    ],
+)  # fmt: skip
+def test_a_value_is_stored_as_it_is_or_refused(
+    clickhouse: HttpConnection, kind: str, frame: object, said: str | list[object]
+) -> None:
+    clickhouse.post(f"CREATE OR REPLACE TABLE other (a {kind}) ENGINE = Memory").read()
+    stored = [] if isinstance(said, str) else said
+    with pytest.raises(FrameError, match=said) if isinstance(said, str) else nullcontext():
+        framehaul.write(frame, clickhouse, "other")
+    assert framehaul.read(clickhouse, "SELECT * FROM other")["a"].to_list() == stored
+    clickhouse.post("DROP TABLE other").read()
+
+
+@pytest.mark.parametrize(
     ("query", "error", "said"),
     [
         ("SELECT 1 AS a, 2 AS a", TableError, "'a' more than once: name each column"),
         ("SELECT 'NaN'::numeric AS a", FrameError, "column a holds NaN in row 0, which no decimal"),
         ("SELECT 1e30 + 1e-9 AS a", FrameError, "column a holds more than 38 digits"),
         ("SELECT 1, NULL, 'NaN'::numeric(9, 2) AS a", TableError, "more than once: name each"),
-        (
-            "SELECT (CASE g WHEN 3 THEN 'NaN' ELSE '1' END)::numeric(9, 2) AS a FROM generate_series(0, 5) AS g",
-            FrameError,
-            "column a, row 3, holds NaN",
-        ),
+        ("SELECT (CASE g WHEN 3 THEN 'NaN' ELSE '1' END)::numeric(9, 2) AS a FROM generate_series(0, 5) AS g",
+         FrameError, "column a, row 3, holds NaN"),
         ("SELECT point(1, 2) AS a", TableError, "column a is point"),
         ("SELECT interval '1 year 2 days' AS a", ServerError, "1 year 2 days: a month has no fixed length"),
         ("SELECT '{{1,2},{3,4}}'::int[] AS a", ServerError, "more than one dimension"),
@@ -390,7 +411,7 @@ def test_what_clickhouse_would_change_is_an_error(
         ("SELECT", TableError, "no columns"),
         ("DELETE FROM pg_class", ServerError, "syntax error"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("has_loops")
 def test_a_query_that_cannot_be_read(servers: Servers, query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
@@ -536,6 +557,8 @@ def test_other_arguments_are_refused_by_name(clickhouse: HttpConnection, servers
     ):
         with pytest.raises(TableError, match=said):
             call()
+    with pytest.raises(FrameError, match="a reader gives its rows once"):
+        framehaul.explain(clickhouse_frame(1).to_arrow().to_reader(), clickhouse, CLICKHOUSE)
     said = str(framehaul.explain(clickhouse_frame(1), clickhouse, CLICKHOUSE))
     assert "an Arrow stream: few rows" in said
     assert "left after a failure: the blocks written before" in said
@@ -617,7 +640,7 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
             framehaul.write(frame, clickhouse, "buffer", mode="replace")
         with pytest.raises(TableError, match=r"ReplicatedMergeTree, of which one replica alone .*EXCHANGE ON CLUSTER"):
             choice.choose(frame, Table("t", (), ()), "ReplicatedMergeTree", "replace")
-        with pytest.raises(TableError, match="the frame lacks v, by which"):
+        with pytest.raises(TableError, match=r"the frame lacks v: table .* replaces whole rows"):
             framehaul.write(frame, clickhouse, "latest", mode="upsert")
         for technique in ("arrow_exchange", "arrow_deduplicated", "arrow_two_connections", "arrow_discarded"):
             with pytest.raises(TableError, match=r"with mode='append' choose from .*arrow_stream"):

@@ -147,9 +147,8 @@ def test_an_invalid_parameter_is_named_before_a_run_begins(results: Path) -> Non
     for rows in (0, True, "x"):
         with pytest.raises(SettingsError, match=f"ROWS='?{rows}'?: give a whole number of at least 1"):
             study(rows)  # type: ignore[arg-type]
-    for given, said in (({"shares": [101]}, "at least 0 and at most 100"), ({"tried": "some"}, "choose from all, ")):
-        with pytest.raises(SettingsError, match=said):
-            UPSERT_STUDY.check(given)
+    with pytest.raises(SettingsError, match="choose from all, "):
+        UPSERT_STUDY.check({"tried": "some"})
     assert not results.exists()
 
 

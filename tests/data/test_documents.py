@@ -1,20 +1,21 @@
 """Objects in a column of pandas are the table's values, or refused by the column's name: Arrow would cut them off."""
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from framehaul.data.documents import exact_objects
 from framehaul.data.frames import from_pandas
 from framehaul.data.schema import DATE32, Column, Table, Types, list_types, map_types, struct_types, timestamp_types
 from framehaul.data.schema import ColumnType as T
 
-MIDNIGHT, NOON = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 12)
+MIDNIGHT, NOON, ZONED = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 12), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 OF_MOMENTS = struct_types({"at": T.TIMESTAMP.value})
 
 
@@ -37,8 +38,11 @@ def test_lists_of_uuids_of_arrow_are_text() -> None:
         (T.INT64, None, 2.0**63), (T.TIMESTAMP, None, pd.Timestamp(1)),
         (T.TIMESTAMP, timestamp_types("ms"), dt.datetime(2026, 1, 1, 0, 0, 0, 1001)),
         (T.TIMESTAMP, None, np.datetime64(1, "ns")), (T.DURATION, None, pd.Timedelta(1)), (T.DURATION, None, 1.5),
-        (T.DATE, None, NOON),
-        (T.LIST, None, [1.5]), (T.LIST, None, [float("nan")]), (T.LIST, None, 1),
+        (T.DATE, None, NOON), *((kind, None, 1) for kind in (T.TIMESTAMP, T.DATE, T.TIME, T.DURATION)),
+        (T.STRUCT, OF_MOMENTS, {"at": 1}), (T.LIST, list_types(T.TIMESTAMP.value), [1]), (T.TIMESTAMP, None, ZONED),
+        (T.TIMESTAMP_UTC, None, NOON), (T.STRUCT, OF_MOMENTS, {"at": ZONED}), (T.INT64, None, UUID(int=5)),
+        (T.TIME, None, ZONED.timetz()), (T.LIST, list_types(T.TIMESTAMP_UTC.value), [NOON]),
+        (T.LIST, None, [1.5]), (T.LIST, None, [math.nan]), (T.LIST, None, 1),
         (T.LIST, None, "12"), (T.LIST, None, [True]),
         (T.LIST, list_types(T.FLOAT32.value), [0.1]),
         (T.LIST, list_types(T.TIMESTAMP.value), np.array([1], "datetime64[ns]")), (T.LIST, list_types(DATE32), [NOON]),
@@ -76,12 +80,8 @@ def test_what_is_the_value_is_taken(kind: T, exactly: Types | None, value: objec
     assert taken(kind, [None, value, None], exactly) == [None, expected, None]
 
 
-def test_nan_in_lists_is_no_null_and_minus_zero_stays() -> None:
-    found = exact_objects(pd.Series([[float("nan"), -0.0, None], None]), pa.list_(pa.float64()))
-    assert str(found.to_pylist()) == "[[nan, -0.0, None], None]"
-
-
-def test_what_arrow_backs_is_looked_at_as_well() -> None:
+def test_nan_in_lists_is_no_null_and_what_arrow_backs_is_looked_at_as_well() -> None:
+    assert str(taken(T.LIST, [[math.nan, -0.0, None]], list_types(T.FLOAT64.value))) == "[[nan, -0.0, None]]"
     wide, deep = pa.array([[1.5]]), map_types(T.TEXT.value, list_types(T.INT64.value))
     maps = pa.array([[("k", [1, None])], []], pa.map_(pa.string(), pa.list_(pa.int32())))
     wide, maps = (pd.Series(each, dtype=pd.ArrowDtype(each.type)) for each in (wide, maps))

@@ -42,13 +42,11 @@ def test_the_update_is_the_one_that_a_dictionary_makes() -> None:
 
 
 def test_cases() -> None:
-    assert cases([300], [30], [50]) == [Case(300, 30, 50)]
-    assert cases([10, 100, 1000], [1, 50], [0, 90]) == [
-        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90), Case(1000, 1, 90),
-        Case(1000, 50, 90),
-    ]  # fmt: skip
-    assert cases([5], [10], [50]) == [Case(5, 10, 50)]
-    assert cases([5, 5], [1, 1], [0, 10, 60, 90]) == [Case(5, 1, 10), Case(5, 1, 90)]
+    assert cases([300], [30]) == [Case(300, 30)]
+    found = [(one.target_rows, one.rows) for one in cases([10, 100, 1000], [1, 50])]
+    assert found == [(10, 1), (100, 1), (100, 50), (1000, 1), (1000, 50)]
+    assert cases([5], [10]) == [Case(5, 10)]
+    assert cases([5, 5], [1, 1]) == [Case(5, 1)]
     assert Case(10, 1, 90).label == "1 row into 10, 100% there"
     assert Case(300, 1000, 90).label == "1,000 rows into 300, 30% there"
 
@@ -199,17 +197,12 @@ def verdicts(*rows: dict[str, Any]) -> pl.DataFrame:
         # A block of each partition is visible as soon as it is written, even when a few reads miss it.
         (good(REPLACING), (False, True, True, "")),
         (good(EXCHANGED), (True, True, True, "")),
-        (
-            [one | {"status": "skipped", "reason": "no"} for one in good(seen=None, left=None, lost_rows=None)],
-            (None, None, None, "no"),
-        ),
-        *(
-            ([*others, row(part, FAST, status="failed", reason="no")], (*expected, "no"))
-            for part, expected in FAILED.items()
-            for others in (good(), [one for one in good() if one["part"] != part])
-        ),
+        ([one | {"status": "skipped", "reason": "no"} for one in good(seen=None, left=None, lost_rows=None)],
+         (None, None, None, "no")),
+        *(([*others, row(part, FAST, status="failed", reason="no")], (*expected, "no"))
+          for part, expected in FAILED.items() for others in (good(), [one for one in good() if one["part"] != part])),
     ],
-)
+)  # fmt: skip
 def test_verdicts_follow_from_the_terms_and_from_what_was_seen_and_left(
     rows: list[dict[str, Any]], expected: tuple[Any, ...]
 ) -> None:

@@ -9,14 +9,11 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from decimal import InvalidOperation
 from http.client import HTTPException
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -36,7 +33,6 @@ from framehaul.techniques.clients import UTF8, HttpConnection, QueryError, in_ut
 from framehaul.techniques.registry import REGISTERED, Database
 
 if TYPE_CHECKING:
-    import pandas as pd
     import psycopg
 
 type Address = str | psycopg.Connection[Any] | HttpConnection
@@ -88,6 +84,8 @@ def explain(
 ) -> Choice:
     """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
     with _errors(), _connected(target) as client:
+        if isinstance(frame, pa.RecordBatchReader):
+            raise FrameError("a reader gives its rows once, and write needs them: explain what read_all() gives")
         given = as_frame(frame)
         if not create or lookup.exists(client, table):
             return _prepared(given, client, table, mode)[2]
@@ -160,7 +158,8 @@ def as_frame(frame: object) -> Frame:
     if isinstance(frame, pl.LazyFrame):
         raise FrameError("the frame is lazy: collect() it first")
     if hasattr(frame, "__arrow_c_stream__") or isinstance(frame, pa.RecordBatch):
-        return pl.DataFrame(frame)
+        content = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else pa.table(frame)
+        return pl.DataFrame(validated(content))
     raise FrameError(f"a {type(frame).__name__} is no dataframe: give one of Polars, pandas or pyarrow")
 
 
@@ -210,7 +209,9 @@ def _errors() -> Iterator[None]:
         raise FrameError("a column holds Decimal('sNaN'), on which pandas itself fails: replace it") from error
     except (ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise FrameError(": ".join(map(str, error.args[::-1]))) from error  # Arrow's column comes last
-    except Exception as error:
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # of Polars, and no Exception
+            raise FrameError(str(error)) from error
         if type(error).__module__.startswith(("psycopg", "adbc_driver_manager")):  # which need not be imported
             raise ServerError(str(error).strip() or type(error).__name__) from error
         raise
@@ -225,28 +226,16 @@ def _prepared(
     else:
         found = lookup.postgres_target(client, table)
     relation, columns = found.relation(frame)
-    if mode == "upsert" and (absent := {*found.version} - {*relation.column_names}):
-        which = f"by which table {found.reference} chooses the row it keeps"
-        raise TableError(f"the frame lacks {', '.join(absent)}, {which}")
+    if mode == "upsert" and (absent := found.replaced - {*relation.column_names}):
+        raise TableError(f"the frame lacks {', '.join(sorted(absent))}: table {found.reference} replaces whole rows")
     choice = choose(frame, relation, found.engine, mode, technique, has_loops=not numba_waits())
     _check_limits(frame, columns)
     return found, relation, choice
 
 
 def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
-    """Raise FrameError for a value that the server would store as another one, with column and row.
-
-    Moments, in lists as well, have a zone where the table's column has one, and none where it has none.
-    """
+    """Raise FrameError for a value that the server would store as another one, with column and row."""
     for one in columns:
-        if one.column.types.postgres.startswith("timestamp"):
-            zones, wanted = _zones(frame[one.column.name]), getattr(one.column.innermost.types.arrow, "tz", None)
-            has = f"column {one.column.name} has"
-            if not wanted and (zone := next(filter(None, zones), None)):
-                remedy = "take it off, or declare one there"
-                raise FrameError(f"{has} the zone {zone}, and the table's column none: {remedy}")
-            if wanted and None in zones:
-                raise FrameError(f"{has} no zone, and the table's column has one: set its zone")
         if one.limit is None:
             continue
         values = pl.Series(one.column.name, frame[one.column.name]).cast(one.column.types.polars)
@@ -254,19 +243,6 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
         if not kept.all():
             row = int((~kept).arg_max() or 0)
             raise FrameError(f"column {one.column.name}, row {row:,}: {values[row]!r} is not {one.limit.message}")
-
-
-def _zones(values: pl.Series | pd.Series[Any]) -> set[object]:
-    """Return the zones of moments, also in lists, and None for moments without one."""
-    kind: Any = getattr(values.dtype, "pyarrow_dtype", values.dtype)
-    while (inner := getattr(kind, "inner", getattr(kind, "value_type", None))) is not None:
-        kind = inner
-    if isinstance(kind, pl.Datetime) or hasattr(kind, "tz") or str(kind).startswith("datetime"):
-        return {getattr(kind, "time_zone", getattr(kind, "tz", None))}
-    if isinstance(values, pl.Series) or str(kind) != "object":
-        return set()
-    each = chain.from_iterable(one if isinstance(one, list | tuple | np.ndarray) else [one] for one in values)
-    return {one.tzinfo for one in each if isinstance(one, datetime) and str(one) != "NaT"}
 
 
 def _call(client: Client, relation: Table, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:

@@ -75,8 +75,8 @@ class Target:
     engine: str = ""
     deduplicates: bool = False
     """Whether ClickHouse drops a block that it has had before."""
-    version: tuple[str, ...] = ()
-    """The columns of a ReplacingMergeTree that decide which row of a key it keeps."""
+    replaced: frozenset[str] = frozenset()
+    """The columns that an upsert of ClickHouse needs: rows are replaced whole, and by the greater version."""
 
     def relation(self, frame: pl.DataFrame | pd.DataFrame) -> tuple[Table, list[ServerColumn]]:
         """Return the table with the columns of a frame, in their order.
@@ -115,7 +115,7 @@ def _pandas_type(values: pd.Series[Any], kind: str) -> pa.DataType | None:
         return values.dtype.pyarrow_dtype
     first = next(iter(values.dropna()), None) if values.dtype == object else None
     if isinstance(first, Decimal):
-        return pa.array(values, from_pandas=True).type
+        return pa.array([one for one in values if isinstance(one, Decimal) and one.is_finite()]).type
     if isinstance(first, bytes):
         return pa.binary()
     if isinstance(first, list) and isinstance(next(filter(None, first), None), bytes):
@@ -351,12 +351,12 @@ def clickhouse_target(connection: HttpConnection, table: str, given: Collection[
     parts = [re.sub(r"\\(.)", r"\1", part[1:-1]) if part.startswith("`") else part for part in parts]
     key = tuple(part for part in parts if part in columns)
     replacing = re.match(r"\w*ReplacingMergeTree\((.*?)\)(?: |$)", whole_engine)
-    version = [part.strip("`") for part in arguments(replacing[1])] if replacing else []
+    replaced = needed | ({part.strip("`") for part in arguments(replacing[1])} & columns.keys()) if replacing else set()
     remembers = re.search(r"non_replicated_deduplication_window = [1-9]", whole_engine)
     return Target(
         reference, columns, frozenset(key) & needed, computed, key if len(key) == len(parts) else (), partition, engine,
         deduplicates=engine.startswith(("Replicated", "Shared")) or remembers is not None,
-        version=tuple(name for name in version if name in columns),
+        replaced=frozenset(replaced),
     )  # fmt: skip
 
 

@@ -104,6 +104,7 @@ SECONDS = Limit(
     "a whole second from 1970 to 2106",
 )
 """The range of ClickHouse's DateTime: seconds since 1970 in 32 bits."""
+ESCAPES = dict(zip("abfnrtv0", "\a\b\f\n\r\t\v\0", strict=True))
 INT8 = Limit(lambda number: number.is_between(-128, 127), "-128 to 127")
 
 
@@ -122,6 +123,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
         types, select, limit = T.INT16.value, "toInt16({0})", INT8
     elif inner.startswith(("Enum8(", "Enum16(")):
         types, select = T.TEXT.value, "toString({0})"
+        labels = [_unescaped(one) for one in re.findall(r"'((?:[^'\\]|\\.)*)' = ", inner)]  # and numbers
+        limit = Limit(lambda values: values.is_in(labels), f"a label of {inner}")
     elif found := re.fullmatch(r"DateTime(?:\('(.*)'\))?", inner):
         types, select, limit = schema.timestamp_types("ms", found[1]), "toDateTime64({0}, 3)", SECONDS
     elif binary and inner in ("String", "Array(String)", "Array(Nullable(String))"):
@@ -162,12 +165,16 @@ def _array(found: re.Match[str]) -> Types:
 
 
 def _tuple(found: re.Match[str]) -> Types:
-    fields, escapes = dict[str, Types](), dict(zip("abfnrtv0", "\a\b\f\n\r\t\v\0", strict=True))
+    fields = dict[str, Types]()
     for at, part in enumerate(arguments(found[1]), 1):
         named = re.fullmatch(r"(?:`((?:[^`\\]|\\.)+)`|([A-Za-z_]\w*)) (.+)", part)  # else the name is its place
-        name = re.sub(r"\\(.)", lambda one: escapes.get(one[1], one[1]), (named[1] or named[2]) if named else str(at))
+        name = _unescaped((named[1] or named[2]) if named else str(at))
         fields[name] = _clickhouse_types(named[3] if named else part)
     return schema.struct_types(fields)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda one: ESCAPES.get(one[1], one[1]), text)
 
 
 CLICKHOUSE_MADE: list[tuple[str, Callable[[re.Match[str]], Types]]] = [

@@ -6,7 +6,6 @@ in twenty comparisons of runs that do not differ marks anything.
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -162,20 +161,13 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
             warnings.append(f"{which} has no environment.json: machine, servers and libraries may differ")
         if alone := sorted({*run.passes["notebook"]} - {*other.passes["notebook"]}):
             warnings.append(f"only {which} has {', '.join(alone)}")
-    shared = sorted({*a.metadata["runs"]} & {*b.metadata["runs"]} & {*a.passes["notebook"]})
-    notebooks_of = defaultdict[str, list[str]](list)
-    for notebook in shared:
+    for notebook in sorted({*a.metadata["runs"]} & {*b.metadata["runs"]} & {*a.passes["notebook"]}):
         before, after = (_conditions(run.metadata, notebook) for run in (a, b))
         for name in before | after:
-            was, now = before.get(name), after.get(name)
-            older = "machine's" in name and None in (was, now)  # older runs record less of the machine
-            if was != now and not older:
-                change = " -> ".join("none" if value is None else str(value) for value in (was, now))
-                notebooks_of[f"{name} {change}"].append(notebook)
-    for text, notebooks in notebooks_of.items():
-        where = "" if notebooks == shared else f" ({', '.join(notebooks)})"
-        (warnings if AFFECTING.match(text) else changes).append(text + where)
-    return warnings, changes
+            was, now = (one.get(name) or "none" for one in (before, after))
+            if was != now:
+                (warnings if AFFECTING.match(name) else changes).append(f"{name} {was} -> {now}")
+    return [*dict.fromkeys(warnings)], [*dict.fromkeys(changes)]
 
 
 def _conditions(metadata: dict[str, Any], notebook: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A study: one notebook, its parameters and its metadata, registered once."""
 
-import sys
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -23,8 +23,7 @@ class Parameter:
     """The value of the preset `quick`, and of a notebook when it is opened."""
     help: str
     least: float = 0
-    most: float = sys.float_info.max
-    """The range of a number, or of each number of a list."""
+    """The minimum of a number, or of each number of a list."""
     choices: tuple[str, ...] = ()
     smoke: Value | None = None
     reference: Value | None = None
@@ -50,11 +49,10 @@ class Parameter:
             numbers: list[Any] = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
         except ValueError:
             numbers = []
-        if not numbers or not all(self.least <= one <= self.most for one in numbers):
+        if not numbers or not all(self.least <= one < math.inf for one in numbers):
             kind = "whole numbers" if several else "a number" if number is float else "a whole number"
-            most = "" if self.most == sys.float_info.max else f" and at most {self.most:g}"
             given = text if several or not numbers else numbers[0]
-            raise SettingsError(f"{self.name.upper()}={given!r}: give {kind} of at least {self.least:g}{most}")
+            raise SettingsError(f"{self.name.upper()}={given!r}: give {kind} of at least {self.least:g}")
         return numbers if several else numbers[0]
 
 

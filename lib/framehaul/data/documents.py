@@ -29,6 +29,7 @@ TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, if its backslash is not itself escaped."""
+NUMBERS = (int, float, np.number, Decimal)
 NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """The exceptions raised for a value that is not of a type."""
 
@@ -81,7 +82,7 @@ def nested_array(values: Any, kind: pa.DataType, *, texts: bool = False) -> pa.A
         parses = texts and str in {*map(type, values)} and (pa.types.is_decimal(kind) or pa.types.is_temporal(kind))
         if parses and pa.types.is_time(kind):  # which Arrow does not parse
             return pa.array([None if text is None else dt.time.fromisoformat(text) for text in values], kind)
-        return pa.array(values, pa.string()).cast(kind) if parses else scalar_array(values, kind)
+        return pa.array(values, pa.string()).cast(kind) if parses else scalar_array(values, kind, strict=not texts)
     missing = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
         found = [{} if value is None else _fields_by_name(value, kind) for value in values]
@@ -146,8 +147,11 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False) -> pa.Array:
-    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value."""
+def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False, strict: bool = True) -> pa.Array:
+    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value.
+
+    Only `strict` refuses numbers as moments of any unit, and moments without a zone as those of a zone, or the reverse.
+    """
     import pandas as pd
 
     types, missing = {*map(type, values)}, (type(pd.NA), type(pd.NaT), *((float, np.floating) if nan_is_null else ()))
@@ -156,6 +160,9 @@ def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False) -
         types = {*map(type, values)}
     if _has(types, bool, np.bool_) and not pa.types.is_boolean(kind):
         raise ValueError(f"a boolean is no {kind}")
+    if pa.types.is_integer(kind) and any(not issubclass(one, (*NUMBERS, type(None))) for one in types):
+        value = next(one for one in values if one is not None and not isinstance(one, NUMBERS))
+        raise ValueError(f"{value!r} is no number")  # although UUIDs and addresses convert to one
     if pa.types.is_integer(kind) and _has(types, float, np.floating, Decimal):
         return pa.array([float(value) if isinstance(value, np.floating) else value for value in values]).cast(kind)
     if pa.types.is_floating(kind) and kind != pa.float64():
@@ -165,6 +172,8 @@ def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False) -
             raise ValueError(f"it has more digits than {kind}")
         return made
     if pa.types.is_temporal(kind):
+        if strict:
+            _check_moments(values, types, kind)
         return _temporal_array(values, types, kind)
     if kind == pa.string() and _has(types, UUID):
         values = [str(value) if isinstance(value, UUID) else value for value in values]
@@ -173,6 +182,18 @@ def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False) -
 
 def _has(types: set[type], *of: type) -> bool:
     return any(issubclass(each, of) for each in types)
+
+
+def _check_moments(values: Any, types: set[type], kind: pa.DataType) -> None:
+    if _has(types - {np.timedelta64}, int, np.integer):
+        raise ValueError("nobody says in which unit")
+    if not pa.types.is_date(kind):
+        moments = (one for one in values if isinstance(one, dt.datetime | np.datetime64 | dt.time))
+        zones, wants_zone = {bool(getattr(one, "tzinfo", None)) for one in moments}, bool(getattr(kind, "tz", None))
+        if True in zones and not wants_zone:
+            raise ValueError("it has a zone, and the table's column none: take it off, or declare one there")
+        if False in zones and wants_zone:
+            raise ValueError("it has no zone, and the table's column has one: set its zone")
 
 
 def _temporal_array(values: Any, types: set[type], kind: pa.DataType) -> pa.Array:

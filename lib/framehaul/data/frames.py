@@ -58,7 +58,7 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
         columns = frame.schema.names
         for column in table.columns:
             if columns.count(column.name) == 1:
-                check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
+                check_meaning(frame.schema.field(column.name).type, column.types.arrow, column.name)
     elif isinstance(frame, pl.DataFrame) or is_pandas(frame):
         columns = list(frame.columns)
     else:
@@ -92,7 +92,7 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
 
 NOT_IN_ARROW = {"period": ".dt.to_timestamp()", "interval": "two columns of its ends", "Sparse": ".sparse.to_dense()"}
 """pandas' dtypes that Arrow converts to other values, or not at all, and what to use in their place."""
-ROUNDED = [ColumnType[one] for one in ("FLOAT32", "FLOAT64", "DECIMAL", "BOOL", "DATE", "TIME", "BYTES")]
+ROUNDED = [ColumnType[one] for one in ("FLOAT32", "FLOAT64", "DECIMAL", "BOOL", "DATE", "TIME")]
 """Kinds as which Arrow silently stores other values: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
@@ -107,11 +107,16 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
     is_uuid = column.type is ColumnType.UUID and "uuid" in name  # Arrow's, whose cast to text returns their bytes
     is_whole = pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype)
     if is_uuid or is_whole or name == "object" or column.type in (*ARRAYS, *NESTED):
-        return exact_objects(values, kind)
-    found = pl.Series(values=pa.array(values[:0], from_pandas=True)).dtype
-    check_units(found, column)
+        return exact_objects(values.map(str, na_action="ignore") if column.type in LONG_NUMBERS else values, kind)
+    if name == "category" and not pd.api.types.is_string_dtype(values.cat.categories):  # NULL makes floats of integers
+        decoded = pa.array(values).dictionary_decode().to_pandas(types_mapper=pd.ArrowDtype)
+        return _stored(decoded.rename(values.name), column)
+    empty = pa.array(values[:0], from_pandas=True)
+    check_meaning(empty.type, kind, column.name)
+    found = pl.Series(values=empty).dtype
     try:
-        stored = pa.array(values, kind, from_pandas=True)
+        of_floats = pa.types.is_decimal(kind) and pa.types.is_floating(empty.type)
+        stored = pa.array(values, None if of_floats else kind, from_pandas=True).cast(kind)
     except NOT_OF_THE_TYPE as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     is_parsed = found == pl.String and column.types.polars.is_integer()
@@ -128,7 +133,7 @@ def refuse_nulls(count: int, column: Column) -> None:
 
 def check_kept(given: pl.Series, stored: pl.Series) -> None:
     """Raise ValueError if the conversion to the stored dtype changed a value."""
-    if given.dtype in (stored.dtype, pl.Null):
+    if given.dtype in (stored.dtype, pl.Null, pl.List(pl.Null)):
         return
     try:
         if given.dtype.is_nested():  # Arrow matches fields by name; missing ones are NULL
@@ -219,10 +224,10 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             kept = values = pl.Series(name, uuid_texts(given.to_arrow(compat_level=pl.CompatLevel.oldest())))
         refuse_nulls(values.null_count(), column)
         if values.dtype != wanted:
-            check_units(values.dtype, column)
+            empty = values[:0].cast(pl.Int64) if "128" in str(values.dtype) else values[:0]  # which Arrow does not have
+            check_meaning(empty.to_arrow().type, column.types.arrow, name)
             try:
                 if column.type in NESTED:
-                    check_fields(values.to_arrow().type, column.types.arrow, name)
                     values = pl.Series(name, values.to_arrow().cast(column.types.arrow))
                 kept = values.cast(wanted, strict=True)
             except (pl.exceptions.PolarsError, pa.ArrowException) as error:
@@ -237,24 +242,33 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return frame
 
 
-def check_units(found: pl.DataType, column: Column) -> None:
-    """Raise ValueError for numbers in place of dates, times or durations, or the reverse: nobody says in which unit."""
-    kinds = [getattr(kind, "inner", kind) for kind in (found, column.types.polars)]
-    if any(kind.is_numeric() for kind in kinds) and any(kind.is_temporal() for kind in kinds):
-        raise ValueError(f"column {column.name} holds {kinds[0]}, and the table has {kinds[1]}: convert one of them")
+def check_meaning(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
+    """Raise ValueError for values that mean something else in the wanted type, at any depth, although they fit it.
 
-
-def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
-    """Raise ValueError for a struct's field that the column's type lacks: Arrow's cast would drop it."""
+    Arrow and Polars drop fields, take numbers for moments of any unit or for bytes, and moments without a zone for UTC.
+    """
+    found = found.value_type if pa.types.is_dictionary(found) else found
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         for field in found:
             if wanted.get_field_index(field.name) < 0:
                 raise ValueError(f"column {name} holds structs with a field {field.name!r}, which {wanted} lacks")
-            check_fields(field.type, wanted.field(field.name).type, name)
+            check_meaning(field.type, wanted.field(field.name).type, name)
     elif pa.types.is_map(found) and pa.types.is_map(wanted):
-        check_fields(found.item_type, wanted.item_type, name)
+        check_meaning(found.key_type, wanted.key_type, name)
+        check_meaning(found.item_type, wanted.item_type, name)
     elif pa.types.is_nested(found) and pa.types.is_nested(wanted) and found.num_fields == wanted.num_fields == 1:
-        check_fields(found.field(0).type, wanted.field(0).type, name)
+        check_meaning(found.field(0).type, wanted.field(0).type, name)
+    elif pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or (pa.types.is_date(found) and wanted.tz)):
+        if bool(zone := getattr(found, "tz", None)) != bool(wanted.tz):
+            with_zone = f"the zone {zone}, and the table's column none: take it off, or declare one there"
+            without = "no zone, and the table's column has one: set its zone"
+            raise ValueError(f"column {name} has {with_zone if zone else without}")
+    else:
+        given, kind = (pl.Series(values=pa.array([], one)).dtype for one in (found, wanted))
+        of_a_unit = given.is_temporal() and (kind.is_numeric() or (given == pl.Duration and kind == pl.String))
+        no_bytes = kind == pl.Binary and given not in (pl.Binary, pl.String, pl.Null)
+        if of_a_unit or no_bytes or (given.is_numeric() and kind.is_temporal()):
+            raise ValueError(f"column {name} holds {found}, and the table has {wanted}: convert one of them")
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
@@ -380,7 +394,7 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
         array.dictionary.validate()  # of a damaged length
         least, most = pc.min_max(array.indices).as_py().values()
         if least is not None and not 0 <= least <= most < len(array.dictionary):
-            raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {most}")
+            raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {least if least < 0 else most}")
         try:
             valid_array(array.dictionary, name, first_row)
         except NotTextError:  # unused text is harmless, and the error names the row that uses the text
@@ -398,14 +412,15 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
 def check_finite(array: pa.Array) -> None:
     """Raise ArrowInvalid for dates and timestamps out of range, in lists as well.
 
-    Drivers return PostgreSQL's infinity as the greatest number, or as a number that overflowed. PostgreSQL's dates
-    begin in 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
+    Drivers return PostgreSQL's infinity as the greatest number, or as a number that overflowed, as Polars does when it
+    multiplies greater moments. PostgreSQL's dates begin in 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
     """
     kind = array.type
     if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all of ns is in range
         units, number = (1, pa.int32()) if pa.types.is_date32(kind) else (UNITS_PER_DAY[kind.unit], pa.int64())
+        greatest = 2**31 - 1 if pa.types.is_date32(kind) else (2**63 - 1) * units // UNITS_PER_DAY["us"]
         least, most = pc.min_max(array.cast(number)).as_py().values()
-        if least is not None and (least < FIRST_DAYS * units or most == 2 ** (number.bit_width - 1) - 1):
+        if least is not None and (least < FIRST_DAYS * units or most >= greatest):
             raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
     elif is_list(kind):
         check_finite(array.flatten())

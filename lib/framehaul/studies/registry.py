@@ -71,7 +71,7 @@ JSON_PARQUET = _study("14_json_parquet", ROWS.at(15_000, reference=200_000), ROU
 
 WORKLOAD = Parameter(
     "workload", "scaled", "tests of pgbench: smallest (do the services answer?), scaled to this machine at a second "
-    "each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"), smoke="smallest",
+    "each, or as published (hours)", choices=("smallest", "scaled", "published"), smoke="smallest",
 )  # fmt: skip
 SERVICES = Parameter(
     "services", "default limited_iops", "names of embedded configurations to run under pgbench, in "
@@ -91,7 +91,6 @@ INTO = (
     Parameter("targets", [20_000], "of upserts: rows of the table", 1, smoke=[300], reference=[10_000, 1_000_000]),
     Parameter("incoming", [10, 5_000], "of upserts: incoming rows; the smallest number into the largest table alone",
               least=1, smoke=[30], reference=[1, 1_000, 100_000]),
-    Parameter("shares", [90], "of upserts: per cent of the incoming rows whose key exists", most=100, smoke=[50]),
 )  # fmt: skip
 UPSERT_STUDY = _study("19_upsert", *INTO, TRIED.at("all"), ROUNDS.at(1, reference=3), WARMUP, SEED)
 

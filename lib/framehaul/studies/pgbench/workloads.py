@@ -49,16 +49,11 @@ READS_PER_SCALE = 4 * BYTES_PER_SCALE // 8192
 
 
 def tests(workload: str) -> tuple[Test, ...]:
-    """Return the tests of a workload for this machine.
-
-    `smallest` has a test that reads and a test that writes, to show whether services answer. `longer` is `scaled` with
-    more seconds per test.
-    """
+    """Return the tests of a workload for this machine; `smallest` has a test that reads and a test that writes."""
     small = scaled(psutil.virtual_memory().total, cores())
     return {
         "smallest": tuple(replace(test, scale=1, clients=2, threads=2, warm_up="") for test in (small[0], small[-1])),
         "scaled": small,
-        "longer": tuple(replace(test, seconds=30) for test in small),
         "published": PUBLISHED,
     }[workload]
 

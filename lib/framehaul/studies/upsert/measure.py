@@ -71,7 +71,7 @@ class Case:
 
     target_rows: int
     rows: int
-    share: int
+    share: int = 90
 
     @property
     def existing(self) -> int:
@@ -89,21 +89,18 @@ class Case:
         return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self.exact_share} there"
 
 
-def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
-    """Return for every table the most rows that fit, at all shares, and fewer rows at the largest share.
+def cases(targets: Sequence[int], incoming: Sequence[int]) -> list[Case]:
+    """Return for every table all numbers of rows that fit, or the fewest.
 
     Of several tables, the smallest has only the most rows, and the largest only the fewest and the most.
-    Of shares that result in the same number of rows, only the largest is a case.
     """
     *smaller, largest = sorted({*targets})
     every = []
     for there in smaller or [largest]:
-        *fewer, most = [rows for rows in sorted({*incoming}) if rows <= there] or [min(incoming)]
-        every += [Case(there, rows, max(shares)) for rows in fewer if not smaller or there != smaller[0]]
-        every += [Case(there, most, share) for share in sorted(shares)]
+        fitting = [rows for rows in sorted({*incoming}) if rows <= there] or [min(incoming)]
+        every += [Case(there, rows) for rows in (fitting[-1:] if smaller and there == smaller[0] else fitting)]
     ends = (min(incoming), min(max(incoming), largest)) if smaller else ()
-    every += [Case(largest, rows, max(shares)) for rows in ends]
-    return [*{(one.target_rows, one.rows, one.existing): one for one in every}.values()]
+    return [*dict.fromkeys(every + [Case(largest, rows) for rows in ends])]
 
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:

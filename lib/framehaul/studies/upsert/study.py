@@ -74,15 +74,14 @@ class Trial(NamedTuple):
 
 @recorded(UPSERT_STUDY, Row)
 def run(
-    this_run: Recording, *, targets: list[int], incoming: list[int], shares: list[int], tried: str, rounds: int,
-    warmup: int, seed: int,
-) -> None:  # fmt: skip
+    this_run: Recording, *, targets: list[int], incoming: list[int], tried: str, rounds: int, warmup: int, seed: int
+) -> None:
     """Measure every upsert in every case, and the upserts that `tried` selects with other clients and failures."""
     both, chosen = this_run.servers(), {database: chosen_techniques(tried, upserts(database)) for database in DATABASES}
     tables = ", ".join(f"{one:,}" for one in sorted(targets))
     this_run.metadata["what"] = f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up"
-    every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
-    whole, small = Case(min(targets), min(targets), max(shares)), Case(few, max(1, few // 10), max(shares))
+    every, few = cases(targets, incoming), min(*targets, MOST_ROWS)
+    whole, small = Case(min(targets), min(targets)), Case(few, max(1, few // 10))
     trials = {
         database: [
             *(Trial("speed", case, upserts(database), rounds, measure.timed) for case in every),
