@@ -374,6 +374,7 @@ def test_what_clickhouse_would_change_is_an_error(
         ("Decimal(5, 1)", pd.DataFrame({"a": [Decimal("Infinity")]}), "a, row 0: Infinity is no decimal"),
         ("Decimal(5, 1)", pd.DataFrame({"a": [0.25]}), "values that Decimal.* does not have"),
         ("String", pd.DataFrame({"a": pd.to_timedelta(["1s"])}), "holds duration"),
+        ("Time64(6)", pa.table({"a": pa.array([-1], pa.int32()).view(pa.time32("s"))}), "time32.*not within"),
         ("DateTime64(6)", pa.table({"a": pa.array([2**62], pa.timestamp("s"))}), "a, from row 0 on: it holds infinity"),
         ("String", pa.table({"a": pa.DictionaryArray.from_arrays([-1], ["x"], safe=False)}), "dictionary .* has no -1"),
         ("Nullable(Int64)", pd.DataFrame({"a": pd.Categorical([2**53 + 1, None])}), [2**53 + 1, None]),

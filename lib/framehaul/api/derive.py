@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from framehaul.api.types import POLARS_DIGITS
 from framehaul.data import schema
 from framehaul.data.documents import TEXTS, check_document, document, first_refused
-from framehaul.data.frames import UNITS_PER_DAY, is_list, unwrapped
+from framehaul.data.frames import is_list, unwrapped
 from framehaul.data.schema import DATE32, POSTGRES_NAME_BYTES, Column, Table, TimeUnit, Types
 from framehaul.data.schema import ColumnType as T
 from framehaul.errors import FrameError
@@ -258,19 +258,10 @@ def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
         raise ValueError(f"holds nanoseconds, and PostgreSQL has microseconds: {remedy}") from error
 
 
-def _check_times(values: pa.ChunkedArray) -> None:
-    """Raise ValueError for nanoseconds and for times outside of a day, which Arrow does not check."""
-    ends = pc.min_max(_microseconds(values, pa.time64("us")).cast(pa.int64())).as_py()
-    if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < UNITS_PER_DAY["us"]:
-        raise ValueError("holds times that no day has: make them durations, or numbers")
-
-
 def _time_or_duration(values: pa.ChunkedArray) -> Choice:
-    if pa.types.is_time(values.type):
-        _check_times(values)
-        return T.TIME, None, ""
-    _microseconds(values, pa.duration("us"))
-    return T.DURATION, None, ""
+    is_time = pa.types.is_time(values.type)
+    _microseconds(values, pa.time64("us") if is_time else pa.duration("us"))
+    return T.TIME if is_time else T.DURATION, None, ""
 
 
 def _decimal(values: pa.ChunkedArray) -> Choice:
@@ -285,7 +276,7 @@ def _decimal(values: pa.ChunkedArray) -> Choice:
 
 def _list(values: pa.ChunkedArray) -> Choice:
     if pa.types.is_time(values.type.value_type):
-        _check_times(pc.list_flatten(values))
+        _microseconds(pc.list_flatten(values), pa.time64("us"))
     return _list_of(cast("Types", _element_types(values.type)), values.type)
 
 

@@ -52,6 +52,7 @@ FLOAT_DIGITS = 15
 """The most digits of a number that every float keeps."""
 MOST_CSV_COLUMNS = 10_000
 """A damaged file may have a long header."""
+SECONDS = len("2026-01-01 00:00:00")
 READ_BYTES = 1 << 24
 """The size of a block of text, and the maximum size of a row of a CSV."""
 COPIES = 6
@@ -264,7 +265,7 @@ def _check_ends(path: Path, form: Form, header: list[str], content: pa.Table, *,
     ends, last, separator = 0, b"", form.separator.encode()
     with pa.input_stream(str(path)) as stream:
         while block := stream.read(READ_BYTES):
-            ends += sum((last + block).count(separator + end) for end in (b"\n", b"\r"))
+            ends += sum((last + block).count(separator + end) for end in (b"\n", b"\r") if end in block)
             last = block[-len(separator) :]
     if ends + (last == separator) <= content.column(-1).null_count:
         return
@@ -315,8 +316,7 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
     if not otherwise:
         with contextlib.suppress(pa.ArrowInvalid):
             return present.cast(pa.int64()), None
-        digits = pc.utf8_length(pc.replace_substring_regex(written, "[^0-9]", ""))
-        long = written.filter(pc.and_(plain, pc.greater(digits, FLOAT_DIGITS)))
+        long = written.filter(pc.and_(plain, pc.greater(pc.utf8_length(written), FLOAT_DIGITS)))
         long = long.filter(pc.not_equal(long.cast(pa.float64()).cast(pa.string()), long))
         otherwise = _padded(written) or [
             one for one in others.to_pylist() + long.to_pylist() if not _is_as_written(one)
@@ -327,7 +327,10 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
             typed = present.cast(kind)
-            first = _otherwise_written(pc.unique(written), typed) if len(others) else None
+            values = typed.drop_null()
+            if pa.types.is_floating(kind):  # those with an exponent may be another form of a value
+                values = values.filter(pc.is_in(values, others.cast(kind)))
+            first = _otherwise_written(others, values) if len(others) else None
             return (typed, None) if first is None else (texts, first)
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
@@ -343,11 +346,13 @@ def _is_as_written(number: str) -> bool:
 
 def _padded(written: pa.ChunkedArray) -> list[str]:
     """Return the first number with a zero at its end that others lack, as in 3.1 and 3.10, or in 1 and 1.0."""
-    padded = written.filter(pc.match_substring_regex(written, "^-?[0-9]+[.][0-9]*0$"))
-    digits = pc.utf8_length(pc.replace_substring_regex(written, "^[^.]*[.]?", ""))
-    has_integers = pc.any(pc.match_substring_regex(written, "^[^.e]*$")).as_py()
+    padded = written.filter(pc.ends_with(written, "0"))
+    padded = padded.filter(pc.match_substring_regex(padded, "^-?[0-9]+[.][0-9]*0$"))
+    point = pc.find_substring(written, ".")
+    places = pc.subtract(pc.utf8_length(written), pc.if_else(pc.less(point, 0), pc.utf8_length(written), point))
+    has_integers = not pc.all(pc.match_substring(written.filter(pc.less(point, 0)), "e"), min_count=0).as_py()
     is_by_repr = pc.all(pc.ends_with(padded, ".0"), min_count=0).as_py() and not has_integers
-    return [] if is_by_repr or pc.count_distinct(digits).as_py() == 1 else padded[:1].to_pylist()
+    return [] if is_by_repr or pc.count_distinct(places).as_py() == 1 else padded[:1].to_pylist()
 
 
 def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | None:
@@ -355,16 +360,20 @@ def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | 
 
     Of different texts of one value, it is the first text.
     """
-    kind, forms = typed.type, pc.replace_substring_regex(texts, "[.][0-9]+", "")
-    forms = pc.replace_substring_regex(forms, "[0-9]", "0")
+    kind, form = typed.type, re.sub("[.][0-9]+", "", str(texts[0]))
+    marks = ["[0-9]" if mark.isdigit() else re.escape(mark) for mark in form]
+    pattern = "".join([*marks[:SECONDS], "([.][0-9]+)?", *marks[SECONDS:]])
     if pa.types.is_boolean(kind):
-        forms = pa.array([str((one.islower(), one.isupper())) for one in texts.to_pylist()])
-    has_other_form = pc.index(pc.equal(forms, forms[0]), False).as_py()
+        pattern = "[a-z]+" if form.islower() else "[A-Z]+" if form.isupper() else "[A-Z][a-z]+"
+    has_other_form = pc.index(pc.match_substring_regex(texts, f"^{pattern}$"), False).as_py()
     if has_other_form >= 0 and not pa.types.is_floating(kind):
         return str(texts[has_other_form])
     outside = pa.types.is_date(kind) and any_outside(typed, *DATES["Date32"][:2])
     is_in_utc = not getattr(kind, "tz", None) or pc.all(pc.match_substring_regex(texts, "(Z|[+]00(:?00)?)$")).as_py()
-    is_kept = is_in_utc and not outside and pc.count_distinct(typed).as_py() == len(texts)
+    lengths = pc.min_max(pc.utf8_length(texts)).as_py()
+    is_of_one_form = lengths["min"] == lengths["max"] and not pa.types.is_floating(kind)
+    is_kept = is_of_one_form or pc.count_distinct(typed).as_py() == pc.count_distinct(texts).as_py()
+    is_kept = is_kept and is_in_utc and not outside and len(typed) == len(texts)
     return None if is_kept else str(texts[0])
 
 
