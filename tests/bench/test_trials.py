@@ -124,10 +124,10 @@ def test_stages_end_with_all_rows_in_all_rounds() -> None:
         made = stages(rows, Rounds(3, 1, 7), race=True)
         assert [stage.rows for stage in made] == sizes
         assert made[-1].rounds == Rounds(3, 1, 7)
-    first, second = stages(1_000_000, Rounds(6, 1, 7), race=False)
-    assert (first.rows, second.rows) == (1_000_000, 1_000_000)
-    assert (first.rounds, second.rounds) == (Rounds(3, 1, 7), Rounds(6, 0, 7))
-    assert stages(300, Rounds(1, 0, 7), race=False) == [Stage(300, Rounds(1, 0, 7))]
+    few, first, second = stages(1_000_000, Rounds(6, 1, 7), race=True)
+    assert (few.rows, first.rows, second.rows) == (125_000, 1_000_000, 1_000_000)
+    assert (few.rounds, first.rounds, second.rounds) == (Rounds(3, 0, 7), Rounds(3, 1, 7), Rounds(6, 0, 7))
+    assert stages(300, Rounds(6, 1, 7), race=False) == [Stage(300, Rounds(6, 1, 7))]
 
 
 def test_who_would_take_too_long_moves_no_more_rows() -> None:

@@ -65,7 +65,7 @@ ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, referen
 ROUNDS = Parameter("rounds", 3, "rounds, in each of which every task runs once", least=1, smoke=1, reference=6)
 WARMUP = Parameter("warmup", 1, "discarded first rounds, which measure memory and bytes on the wire", smoke=0)
 RACE = Parameter(
-    "race", 1, "1: techniques that are slow on a part of the rows end there; 0: all move all rows", smoke=0, reference=0
+    "race", 1, "1: techniques that are slow on a part of the rows end there; 0: all move all rows", smoke=0
 )
 TRIED = Parameter(
     "tried",

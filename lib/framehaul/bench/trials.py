@@ -39,7 +39,7 @@ LEAST = 4
 FIRST_SHARE = 8
 """The divisor of the rows for the first stage, in which a slow technique takes no longer than a likely winner later."""
 RACE_ROUNDS = 2
-"""The rounds of the first stage of a race: the first round includes one-time work such as imports."""
+"""The least rounds of the first stage of a race: the first round includes one-time work such as imports."""
 LONGEST_PASS_SECONDS = {True: 0.2, False: 0.6}
 """The longest pass of everyday techniques, in a race and without; slower techniques move fewer rows."""
 LEAST_ROWS = 40_000
@@ -159,15 +159,13 @@ class Stage:
 
 
 def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
-    """Return the stages up to `rows`: first all techniques with an eighth; without a race all techniques with all rows.
-
-    Without a race the first stage has as many rounds as a verdict takes, and the second continues them.
-    """
-    if race and rows >= FIRST_SHARE:
-        return [Stage(rows // FIRST_SHARE, Rounds(RACE_ROUNDS, 0, rounds.seed), share=0.3), Stage(rows, rounds)]
-    if race or rounds.passes <= MIN_ROUNDS:
+    """Return the stages up to `rows`: in a race an eighth of them, all in the rounds of a verdict, all in all rounds."""
+    if not race or rows < FIRST_SHARE:
         return [Stage(rows, rounds)]
-    return [Stage(rows, replace(rounds, passes=MIN_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
+    first = Stage(rows // FIRST_SHARE, Rounds(max(RACE_ROUNDS, rounds.passes // 2), 0, rounds.seed), share=0.3)
+    if rounds.passes <= MIN_ROUNDS:
+        return [first, Stage(rows, rounds)]
+    return [first, Stage(rows, replace(rounds, passes=MIN_ROUNDS)), Stage(rows, replace(rounds, warmup=0))]
 
 
 def in_time(

@@ -17,7 +17,7 @@ from framehaul.errors import ResultsError, SettingsError
 from framehaul.studies.registry import TRANSFERS, studies
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")
-ENOUGH = f"run make all ROUNDS={LEAST_ROUNDS} RACE=0 NOTEBOOKS='01 02 03 04'"
+ENOUGH = f"run make all ROUNDS={LEAST_ROUNDS} NOTEBOOKS='01 02 03 04'"
 
 
 def submit(results: Path, name: str) -> Path:

@@ -36,6 +36,7 @@ from framehaul.studies.registry import TABLES_IN_USE
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database, named
+from framehaul.techniques.streaming import one_ahead
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_in_use")
 NAME = TABLE.name
@@ -359,11 +360,11 @@ class Copies:
         """Make kept tables by several appends each, and do what the server does with such a table in time."""
         for case in cases:
             table, (server, kept) = TABLES[case.layout], self.at.keep(case)
-            for start, end in itertools.pairwise(case.existing_rows * part // APPENDS for part in range(APPENDS + 1)):
-                if start < end:
-                    part = content(table, end - start, self._seed + (start + 1) * SEED_STEP, start)
-                    self.keys = part["entity_key"][:1000].to_pylist()
-                    asyncio.run(append(self.at.grown_by, server, kept, to_polars(part, table)))
+            parts = itertools.pairwise(case.existing_rows * part // APPENDS for part in range(APPENDS + 1))
+            seeds = ((end - start, self._seed + (start + 1) * SEED_STEP, start) for start, end in parts if start < end)
+            for part in one_ahead(content(table, *given) for given in seeds):
+                self.keys = part["entity_key"][:1000].to_pylist()
+                asyncio.run(append(self.at.grown_by, server, kept, to_polars(part, table)))
             tables_of(server).run(self.at.settle.format(quote_postgres(kept.name)))
             self._before[case] = tables_of(server).rows_fingerprint(kept)
             if table not in self._sent:

@@ -30,8 +30,8 @@ def run(
     results/<database>_<direction>.csv.
 
     Everyday calls begin with few rows, because some would take minutes. The slow calls are measured once more at the
-    end, with few rows and together with the fastest techniques, so that their ratios are known. Without a race the
-    calls of ONE_LINE are measured with few rows and with all.
+    end, with few rows and together with the fastest techniques, so that their ratios are known. In a race with more
+    rounds than a verdict takes, the calls of ONE_LINE are measured with few rows and with all.
 
     Raises ValueError for an invalid parameter, ServerError when a server cannot be started or reached, SettingsError
     for an invalid variable and ResultsError when results cannot be written.
@@ -55,21 +55,22 @@ def _measure(this_run: Recording, chosen: list[Technique], /, *, rows: int, race
         log = this_run.technique_log(stage.rows)
         measure.run(some, server, TABLE, content.slice(0, stage.rows), stage.rounds, log)
 
-    left, again = chosen, list[Technique]()
+    left, again, common = chosen, list[Technique](), list[str]()
     everyday = [one for one in chosen if one.origin == "everyday"]
     if everyday and rows >= LEAST_ROWS:
         first = Stage(rows // 40, Rounds(2, 0, schedule.seed))  # its first round has one-time work such as imports
         measure_stage(everyday, first)
         fast_enough = in_time(everyday, this_run.so_far(), first, rows, race=bool(race))
         lines = ONE_LINE.filter(database=chosen[0].database, direction=chosen[0].direction)
-        common = [] if race else [*lines["technique"], *lines["changed"]]
+        common = [*lines["technique"], *lines["changed"]] if rounds["rounds"] > MIN_ROUNDS else []
         slow = [one for one in everyday if one not in fast_enough and one.name not in common]
         left = [one for one in chosen if one not in slow]
         again = [one for one in chosen if one in slow or one.name in common]
     *before, last = stages(rows, schedule, race=bool(race))
     for stage in before:
         measure_stage(left, stage)
-        left = leaders(left, this_run.so_far(), stage)
+        staying = leaders(left, this_run.so_far(), stage)
+        left = [one for one in left if one in staying or (one.name in common and stage.rows < rows)]
     measure_stage(left, last)
     if again:
         again += [one for one in left if one not in again]
