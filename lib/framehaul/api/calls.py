@@ -46,6 +46,8 @@ WHOLE_URL = re.compile(
     rf"postgres(?:ql)?://{_PART}(?::{_PART})?@(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d+)?/{_PART}(?:\?sslmode=[\w-]+)?"
 )
 """Addresses that need no parsing by psycopg: libpq's errors for others may show the password."""
+NO_TEXT = ("int", "uint", "float", "double", "bool", "date", "time", "timestamp", "duration", "decimal")
+"""How the names of dtypes begin that hold no text, in either kind of frame."""
 Kind = Literal["polars", "pandas", "arrow"]
 
 
@@ -221,8 +223,10 @@ def _prepared(
     frame: Frame, client: Client, table: str, mode: Mode, technique: str = "", token: str = ""
 ) -> tuple[Target, Table, Choice]:
     if isinstance(client, HttpConnection):
-        is_small = mode == "append" and not technique and not token and len(frame) < FEW_ROWS
-        found = lookup.clickhouse_target(client, table, [*map(str, frame.columns)] if is_small else None)
+        # The sorting key decides for many rows of text only.
+        has_text = not all(str(kind).lower().startswith(NO_TEXT) for kind in frame.dtypes)
+        needs_key = mode != "append" or technique or token or (has_text and len(frame) >= FEW_ROWS)
+        found = lookup.clickhouse_target(client, table, None if needs_key else [*map(str, frame.columns)])
     else:
         found = lookup.postgres_target(client, table)
     relation, columns = found.relation(frame)

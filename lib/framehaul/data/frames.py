@@ -72,7 +72,7 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     }
     if said := listed(problems):
         raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
-    return frame[wanted] if is_pandas(frame) else frame.select(wanted)
+    return frame.select(wanted) if isinstance(frame, pa.Table | pa.RecordBatch) else frame[wanted]  # a `*` is a name
 
 
 def listed(problems: Mapping[str, list[str]]) -> str:

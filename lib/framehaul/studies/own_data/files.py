@@ -327,9 +327,7 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
             typed = present.cast(kind)
-            values = typed.drop_null()
-            if pa.types.is_floating(kind):  # those with an exponent may be another form of a value
-                values = values.filter(pc.is_in(values, others.cast(kind)))
+            values = typed.filter(pc.is_in(typed, others.cast(kind))) if kind == pa.float64() else typed.drop_null()
             first = _otherwise_written(others, values) if len(others) else None
             return (typed, None) if first is None else (texts, first)
     with contextlib.suppress(pa.ArrowInvalid):
@@ -358,7 +356,7 @@ def _padded(written: pa.ChunkedArray) -> list[str]:
 def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | None:
     """Return a text that another form than the first one's, or no server has; moments are in UTC, numbers of any form.
 
-    Of different texts of one value, it is the first text.
+    Of different texts of one value, it is the first text. Of floats, the texts are those with an exponent.
     """
     kind, form = typed.type, re.sub("[.][0-9]+", "", str(texts[0]))
     marks = ["[0-9]" if mark.isdigit() else re.escape(mark) for mark in form]
@@ -370,8 +368,7 @@ def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | 
         return str(texts[has_other_form])
     outside = pa.types.is_date(kind) and any_outside(typed, *DATES["Date32"][:2])
     is_in_utc = not getattr(kind, "tz", None) or pc.all(pc.match_substring_regex(texts, "(Z|[+]00(:?00)?)$")).as_py()
-    lengths = pc.min_max(pc.utf8_length(texts)).as_py()
-    is_of_one_form = lengths["min"] == lengths["max"] and not pa.types.is_floating(kind)
+    is_of_one_form = pc.count_distinct(pc.utf8_length(texts)).as_py() == 1 and not pa.types.is_floating(kind)
     is_kept = is_of_one_form or pc.count_distinct(typed).as_py() == pc.count_distinct(texts).as_py()
     is_kept = is_kept and is_in_utc and not outside and len(typed) == len(texts)
     return None if is_kept else str(texts[0])
