@@ -47,7 +47,7 @@ WHOLE_URL = re.compile(
 )
 """Addresses that need no parsing by psycopg: libpq's errors for others may show the password."""
 NO_TEXT = ("int", "uint", "float", "double", "bool", "date", "time", "timestamp", "duration", "decimal")
-"""How the names of dtypes begin that hold no text, in either kind of frame."""
+"""The beginnings of the names of dtypes that hold no text, in either kind of frame."""
 Kind = Literal["polars", "pandas", "arrow"]
 
 
