@@ -160,8 +160,7 @@ def as_frame(frame: object) -> Frame:
     if isinstance(frame, pl.LazyFrame):
         raise FrameError("the frame is lazy: collect() it first")
     if hasattr(frame, "__arrow_c_stream__") or isinstance(frame, pa.RecordBatch):
-        content = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else pa.table(frame)
-        return pl.DataFrame(validated(content))
+        return pl.DataFrame(validated(pa.table(frame)))
     raise FrameError(f"a {type(frame).__name__} is no dataframe: give one of Polars, pandas or pyarrow")
 
 
@@ -223,9 +222,8 @@ def _prepared(
     frame: Frame, client: Client, table: str, mode: Mode, technique: str = "", token: str = ""
 ) -> tuple[Target, Table, Choice]:
     if isinstance(client, HttpConnection):
-        # The sorting key decides for many rows of text only.
-        has_text = not all(str(kind).lower().startswith(NO_TEXT) for kind in frame.dtypes)
-        needs_key = mode != "append" or technique or token or (has_text and len(frame) >= FEW_ROWS)
+        much_text = len(frame) >= FEW_ROWS and any(not str(kind).lower().startswith(NO_TEXT) for kind in frame.dtypes)
+        needs_key = mode != "append" or technique or token or much_text
         found = lookup.clickhouse_target(client, table, None if needs_key else [*map(str, frame.columns)])
     else:
         found = lookup.postgres_target(client, table)

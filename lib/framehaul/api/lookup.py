@@ -329,7 +329,7 @@ FILLED = {"MATERIALIZED", "ALIAS"}
 def clickhouse_target(connection: HttpConnection, table: str, given: Collection[str] | None = None) -> Target:
     """Return the table `name` or `database.name`; raises TableError when it cannot be written.
 
-    An append of few rows, with the columns `given`, needs no key where these are all that have no default.
+    An append of few rows or without text, of the columns `given`, needs no key where all others have a default.
     """
     reference = clickhouse_name(table, connection.database)
     if given is not None:
@@ -355,8 +355,7 @@ def clickhouse_target(connection: HttpConnection, table: str, given: Collection[
     remembers = re.search(r"non_replicated_deduplication_window = [1-9]", whole_engine)
     return Target(
         reference, columns, frozenset(key) & needed, computed, key if len(key) == len(parts) else (), partition, engine,
-        deduplicates=engine.startswith(("Replicated", "Shared")) or remembers is not None,
-        replaced=frozenset(replaced),
+        deduplicates=engine.startswith(("Replicated", "Shared")) or remembers is not None, replaced=frozenset(replaced),
     )  # fmt: skip
 
 

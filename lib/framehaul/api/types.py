@@ -123,8 +123,8 @@ def clickhouse_column(name: str, kind: str, *, binary: bool = False) -> ServerCo
         types, select, limit = T.INT16.value, "toInt16({0})", INT8
     elif inner.startswith(("Enum8(", "Enum16(")):
         types, select = T.TEXT.value, "toString({0})"
-        labels = [_unescaped(one) for one in re.findall(r"'((?:[^'\\]|\\.)*)' = ", inner)]  # and numbers
-        limit = Limit(lambda values: values.is_in(labels), f"a label of {inner}")
+        labels = [_unescaped(one) for one in re.findall(r"'((?:[^'\\]|\\.)*)' = ", inner)]
+        limit = Limit(lambda values: values.is_in(labels), f"a label of {inner}")  # the server takes numbers as well
     elif found := re.fullmatch(r"DateTime(?:\('(.*)'\))?", inner):
         types, select, limit = schema.timestamp_types("ms", found[1]), "toDateTime64({0}, 3)", SECONDS
     elif binary and inner in ("String", "Array(String)", "Array(Nullable(String))"):

@@ -159,7 +159,7 @@ class Stage:
 
 
 def stages(rows: int, rounds: Rounds, *, race: bool) -> list[Stage]:
-    """Return the stages up to `rows`: in a race an eighth of them, all in the rounds of a verdict, all in all."""
+    """Return the stages up to `rows`: a race begins with an eighth of them, and ends with rounds beyond a verdict's."""
     if not race or rows < FIRST_SHARE:
         return [Stage(rows, rounds)]
     first = Stage(rows // FIRST_SHARE, Rounds(max(RACE_ROUNDS, rounds.passes // 2), 0, rounds.seed), share=0.3)

@@ -148,10 +148,7 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 
 
 def scalar_array(values: Any, kind: pa.DataType, *, nan_is_null: bool = False, strict: bool = True) -> pa.Array:
-    """Return objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` instead of changing a value.
-
-    Only `strict` refuses numbers as moments of any unit, and moments without a zone as those of a zone, or the reverse.
-    """
+    """Return objects as scalars; raises one of `NOT_OF_THE_TYPE` for a changed value or with `strict`, unit or zone."""
     import pandas as pd
 
     types, missing = {*map(type, values)}, (type(pd.NA), type(pd.NaT), *((float, np.floating) if nan_is_null else ()))
@@ -187,13 +184,16 @@ def _has(types: set[type], *of: type) -> bool:
 def _check_moments(values: Any, types: set[type], kind: pa.DataType) -> None:
     if _has(types - {np.timedelta64}, int, np.integer):
         raise ValueError("nobody says in which unit")
-    if not pa.types.is_date(kind):
-        moments = (one for one in values if isinstance(one, dt.datetime | np.datetime64 | dt.time))
-        zones, wants_zone = {bool(getattr(one, "tzinfo", None)) for one in moments}, bool(getattr(kind, "tz", None))
-        if True in zones and not wants_zone:
-            raise ValueError("it has a zone, and the table's column none: take it off, or declare one there")
-        if False in zones and wants_zone:
-            raise ValueError("it has no zone, and the table's column has one: set its zone")
+    for one in values:
+        if isinstance(one, dt.datetime | np.datetime64 | dt.time) and not pa.types.is_date(kind):
+            check_zone("it", getattr(one, "tzinfo", None), getattr(kind, "tz", None))
+
+
+def check_zone(what: str, zone: object, wanted: str | None) -> None:
+    """Raise ValueError for moments with a zone in a column that has none, or without one in a column that has one."""
+    if bool(zone) != bool(wanted):
+        has = f"the zone {zone}, and the table's column none: take it off, or declare one there"
+        raise ValueError(f"{what} has {has if zone else "no zone, and the table's column has one: set its zone"}")
 
 
 def _temporal_array(values: Any, types: set[type], kind: pa.DataType) -> pa.Array:

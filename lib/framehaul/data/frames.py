@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import NOT_OF_THE_TYPE, exact_objects
+from framehaul.data.documents import NOT_OF_THE_TYPE, TEXTS, check_zone, exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 
 if TYPE_CHECKING:
@@ -113,13 +113,12 @@ def _stored(values: pd.Series[Any], column: Column) -> pa.Array | pa.ChunkedArra
         return _stored(decoded.rename(values.name), column)
     empty = pa.array(values[:0], from_pandas=True)
     check_meaning(empty.type, kind, column.name)
-    found = pl.Series(values=empty).dtype
     try:
         of_floats = pa.types.is_decimal(kind) and pa.types.is_floating(empty.type)
         stored = pa.array(values, None if of_floats else kind, from_pandas=True).cast(kind)
     except NOT_OF_THE_TYPE as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
-    is_parsed = found == pl.String and column.types.polars.is_integer()
+    is_parsed = empty.type in TEXTS and pa.types.is_integer(kind)
     if (is_parsed or column.type in ROUNDED) and (given := pa.array(values, from_pandas=True)).type != kind:
         check_kept(pl.Series(column.name, given), pl.Series(values=stored))
     return stored
@@ -259,16 +258,19 @@ def check_meaning(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
     elif pa.types.is_nested(found) and pa.types.is_nested(wanted) and found.num_fields == wanted.num_fields == 1:
         check_meaning(found.field(0).type, wanted.field(0).type, name)
     elif pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or (pa.types.is_date(found) and wanted.tz)):
-        if bool(zone := getattr(found, "tz", None)) != bool(wanted.tz):
-            with_zone = f"the zone {zone}, and the table's column none: take it off, or declare one there"
-            without = "no zone, and the table's column has one: set its zone"
-            raise ValueError(f"column {name} has {with_zone if zone else without}")
-    else:
-        given, kind = (pl.Series(values=pa.array([], one)).dtype for one in (found, wanted))
-        of_a_unit = given.is_temporal() and (kind.is_numeric() or (given == pl.Duration and kind == pl.String))
-        no_bytes = kind == pl.Binary and given not in (pl.Binary, pl.String, pl.Null)
-        if of_a_unit or no_bytes or (given.is_numeric() and kind.is_temporal()):
-            raise ValueError(f"column {name} holds {found}, and the table has {wanted}: convert one of them")
+        check_zone(f"column {name}", getattr(found, "tz", None), wanted.tz)
+    elif _means_other(found, wanted):
+        raise ValueError(f"column {name} holds {found}, and the table has {wanted}: convert one of them")
+
+
+def _means_other(found: pa.DataType, wanted: pa.DataType) -> bool:
+    numbers = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
+    is_number, wants_number = (any(each(kind) for each in numbers) for kind in (found, wanted))
+    if "binary" in str(wanted):
+        return is_number or any(each(found) for each in (pa.types.is_primitive, pa.types.is_nested))
+    if pa.types.is_temporal(found):
+        return wants_number or bool(pa.types.is_duration(found) and wanted == pa.string())
+    return is_number and bool(pa.types.is_temporal(wanted))
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:

@@ -370,8 +370,7 @@ def _otherwise_written(texts: pa.ChunkedArray, typed: pa.ChunkedArray) -> str | 
     is_in_utc = not getattr(kind, "tz", None) or pc.all(pc.match_substring_regex(texts, "(Z|[+]00(:?00)?)$")).as_py()
     is_of_one_form = pc.count_distinct(pc.utf8_length(texts)).as_py() == 1 and not pa.types.is_floating(kind)
     is_kept = is_of_one_form or pc.count_distinct(typed).as_py() == pc.count_distinct(texts).as_py()
-    is_kept = is_kept and is_in_utc and not outside and len(typed) == len(texts)
-    return None if is_kept else str(texts[0])
+    return None if is_kept and is_in_utc and not outside and len(typed) == len(texts) else str(texts[0])
 
 
 def _check_memory(size: int) -> None:
