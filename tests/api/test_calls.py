@@ -187,18 +187,18 @@ def test_a_table_is_created_for_every_type(name: str, postgres: Postgres, clickh
 def test_a_table_is_created_with_a_key_and_is_gone_after_an_error(
     postgres: Postgres, clickhouse: HttpConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    frame = pd.DataFrame({"id": [1, 2], "tags": [["a"], []], "text": ["x", None]})
+    frame = pd.DataFrame({"*": [1, 2], "tags": [["a"], []], "text": ["x", None]})
     for target, table in ((postgres, 'framehaul_api."Created"'), (clickhouse, f"{CLICKHOUSE}_created")):
-        for wrong, said in ((frame.assign(id=1), "key id is not unique"), (frame.assign(text=["\0", ""]), "NUL")):
+        for wrong, said in (({"*": 1}, r"key \* is not unique"), ({"text": ["\0", ""]}, "NUL")):
             with pytest.raises(FrameError, match=said):
-                framehaul.write(wrong, target, table, create="id")
+                framehaul.write(frame.assign(**wrong), target, table, create="*")
         with pytest.raises(TableError, match="technique='x'"):
-            framehaul.write(frame, target, table, create=["id"], technique="x")
+            framehaul.write(frame, target, table, create=["*"], technique="x")
         with caplog.at_level("INFO", "framehaul"):
-            framehaul.write(frame, target, table, create=["id"])
+            framehaul.write(frame, target, table, create=["*"])
         assert f"CREATE TABLE {'' if target is postgres else '`'}" in caplog.text
-        framehaul.write(frame.assign(id=[3, 4]), target, table, create=["id"])
-        assert framehaul.read(target, f"SELECT count(*) AS n FROM {table}").item() == 4
+        framehaul.write(frame.assign(**{"*": [3, 4]}), target, table, create=["*"])
+        assert framehaul.read(target, f"SELECT * FROM {table}")["*"].sum() == 10
         with pytest.raises(TableError, match="is no name of a table"):
             framehaul.write(frame, target, "a; DROP TABLE b.c.d", create=True)
     clickhouse.post(f"DROP TABLE {CLICKHOUSE}_created").read()

@@ -240,8 +240,8 @@ def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
     for one in columns:
         if one.limit is None:
             continue
-        values = pl.Series(one.column.name, frame[one.column.name]).cast(one.column.types.polars)
-        kept = values.to_frame().select(one.limit.holds(pl.col(one.column.name)).fill_null(value=True)).to_series()
+        values = pl.Series("values", frame[one.column.name]).cast(one.column.types.polars)
+        kept = values.to_frame().select(one.limit.holds(pl.col("values")).fill_null(value=True)).to_series()
         if not kept.all():
             row = int((~kept).arg_max() or 0)
             raise FrameError(f"column {one.column.name}, row {row:,}: {values[row]!r} is not {one.limit.message}")

@@ -347,7 +347,7 @@ def near_key_order(content: pa.Table, table: Table) -> tuple[pa.Table, Int64s]:
         for name, kind in kinds.items()
         if columns[name].type is ColumnType.UUID or kind in native_format.WIDE or pa.types.is_primitive(kind)
     ]
-    values = pl.DataFrame(pl.from_arrow(content.select([column.name for column in compared])))
+    values = pl.DataFrame({str(at): content[column.name] for at, column in enumerate(compared)})
     # The first column shows sooner than all of them that rows are not in order.
     if not compared or (values.to_series().is_sorted() and values.to_struct().is_sorted()):
         return content, np.arange(content.num_rows)

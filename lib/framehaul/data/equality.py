@@ -82,7 +82,8 @@ class Content:
 
     def in_order(self, key: Sequence[str]) -> "Content":
         """Return the rows sorted by a key; without a key, in an order that depends only on their values."""
-        rows = self.frame.select(pl.arg_sort_by(key)).to_series() if key else _hashes(self.frame).arg_sort()
+        by = [self.frame[name] for name in key]
+        rows = self.frame.select(pl.arg_sort_by(by)).to_series() if by else _hashes(self.frame).arg_sort()
         misfits = {
             name: {at: values[row] for at, row in enumerate(rows) if row in values}
             for name, values in self.misfits.items()
@@ -155,7 +156,7 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
 
     def only(content: Content, name: str) -> Content:
         # Without a key, one wrong value moves its whole row. Therefore each column is sorted and compared separately.
-        column = Content(content.frame.select(name), {name: content.misfits.get(name, {})})
+        column = Content(content.frame[[name]], {name: content.misfits.get(name, {})})
         return column if key else column.in_order(())
 
     return differs_in(name for name in sent.frame.columns if first_difference(only(sent, name), only(received, name)))

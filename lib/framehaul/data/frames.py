@@ -275,7 +275,7 @@ def _means_other(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
     """Raise NotTextError for text that is not UTF-8, which Polars writes without a check."""
-    texts = frame.select(table.columns_of(ColumnType.TEXT, ColumnType.UUID))
+    texts = frame[[*table.columns_of(ColumnType.TEXT, ColumnType.UUID)]]
     validated(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
@@ -324,7 +324,7 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
             arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(stored))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
-    return frame.cast(pl.Schema(table.polars_schema))
+    return frame.with_columns(frame[name].cast(kind) for name, kind in table.polars_schema.items())
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -92,19 +92,19 @@ def show(
 
     - `rows`, `*_per_s`, `*_bytes`, `seconds`, `*_s`, `ratio*`, `share*` get units: 1.35M, 12 MB.
     - `x_low`, `x_high` and `x_rounds` are shown within the column `x`, as `1.23x (95%: 1.10 to 1.31)`.
-    - `unstable` marks the first speed of a row with ±; `status` takes the place of missing numbers.
+    - `unstable` marks the first speed or time of a row with ±; `status` takes the place of missing numbers.
     - `titles` replaces headings. The items of a list are joined by `; `.
 
     A frame without rows is shown as the sentence `empty`.
     """
     if frame.is_empty():
         return Markdown(empty)
-    names, speed = frame.columns, ""
+    names, marked = frame.columns, ""
     frame = frame.with_columns(cs.list().list.eval(pl.element().cast(pl.String)).list.join("; "))
     hidden, rows = {f"{name}_{end}" for name in names for end in ENDS}, frame.to_dicts()
     if "unstable" in names:
-        speed = next((name for name in names if name.endswith("_per_s") or name == "tps"), "")
-        hidden |= {"unstable"} if speed else set()
+        marked = next((name for name in names if name.endswith("_per_s") or name in {"tps", "seconds"}), "")
+        hidden |= {"unstable"} if marked else set()
     statuses = [row.get("status", "ok") for row in rows]
     if "status" in names and {*statuses} <= {"ok"}:
         hidden |= {"status", "reason"}
@@ -112,7 +112,7 @@ def show(
     for name in (one for one in names if one not in hidden):
         kind = frame.schema[name]
         heading, form = heading_and_form(name, kind)
-        texts = [cell_text(row, name, form, unstable=name == speed) for row in rows]
+        texts = [cell_text(row, name, form, unstable=name == marked) for row in rows]
         for at, row in enumerate(rows if kind.is_numeric() else []):
             if row[name] is None and (status := missing[at]) is not None:
                 texts[at], missing[at] = status, ""  # only the first missing number of a row has it

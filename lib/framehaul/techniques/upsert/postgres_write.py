@@ -100,7 +100,7 @@ def polars_pgpq_temporary_delete_insert(connection: Connection[Any], table: Tabl
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return prepared rows in the order of their key."""
     check_keys(frame, table)
-    return prepare_rows(frame, table).sort(table.key)
+    return (rows := prepare_rows(frame, table)).sort([rows[name] for name in table.key])
 
 
 def upsert_of(table: Table, source: str, suffix: str = "") -> bytes:

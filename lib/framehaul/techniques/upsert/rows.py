@@ -39,7 +39,7 @@ def check_keys(frame: pl.DataFrame, table: Table) -> None:
         raise ValueError(f"table {table.name} has no key: say which columns tell its rows apart")
     if floats := [name for name in table.columns_of(*FLOATS) if name in table.key]:
         raise ValueError(f"column {floats[0]} is a float, and NaN equals itself on some servers only: make it no key")
-    keys = frame.select(table.key)
+    keys = frame[[*table.key]]
     for name in table.key:
         if nulls := keys[name].null_count():
             raise ValueError(f"column {name} is part of the key, and {nulls:,} values are NULL")
