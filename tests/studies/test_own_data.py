@@ -186,7 +186,7 @@ def test_names_and_keys_that_no_table_can_have_are_refused(names: list[str] | st
         (documents_of("{}", "{"), r"column value \(extension<arrow.json>\) holds in row 1 what PostgreSQL's jsonb"),
         (documents_of('["\\u0000"]'), r"make it text.*u0000, which jsonb does not have: take"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*not carried: cast it to text or numbers"),
-        (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make the column binary, or take"),
+        (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make it binary, or take"),
         (pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "5881580-07-11, and .* to 2299-12-31: make"),
         (pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("ms")), r"from -146136543-09-08T08:23:32.096 to "),
         (decimals(pa.decimal256(60, -2), "1" * 50 + "00"), r"column value \(decimal256\(60, -2\)\).*another decimal"),

@@ -366,12 +366,14 @@ def _cursor_batches(
     psycopg returns Python objects, which are converted without a loss, of binary values, whose form no setting of the
     session changes. The caller may use the connection between two batches, and commit: the server keeps the result.
     """
+    from psycopg.postgres import register_default_adapters
     from psycopg.rows import tuple_row
 
     name = f"framehaul_{secrets.token_hex(8)}"
     with connection.transaction():
         connection.execute(UTF8)
         cursor = connection.cursor(name, binary=True, row_factory=tuple_row, withhold=True)
+        register_default_adapters(cursor)  # the caller may have registered others
         cursor.execute(relation.postgres_select_as_in_frames.encode())
     with cursor:
         while True:

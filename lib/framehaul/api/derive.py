@@ -141,12 +141,15 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
         carried = plain.cast(column.types.arrow)
         if kind in NULL_IS:
             check_for_clickhouse(pa.table({name: carried}), Table("it", (column,), ()))
-        _check_text(pc.list_flatten(carried) if is_list(carried.type) else carried)
     except pa.ArrowException as error:
         remedy = "Cast it to text, or moments and times to numbers, or leave it out"
         raise FrameError(f"column {name} ({arrow}) holds what is not carried: {error}. {remedy}") from error
     except ValueError as error:
         raise FrameError(f"column {name} ({arrow}) {str(error).removeprefix(f'column {name} ')}") from error
+    texts = pc.list_flatten(carried) if is_list(carried.type) else carried
+    if texts.type == pa.string() and pc.any(pc.match_substring(texts, "\0")).as_py():
+        said = "holds NUL characters, which PostgreSQL's text cannot: make it binary, or take them out"
+        raise FrameError(f"column {name} ({arrow}) {said}")
     notes = [note] if note else []
     if pa.types.is_dictionary(arrow) and kind is not T.ENUM:
         notes.append("a dictionary (categorical): carried as its values")
@@ -156,12 +159,6 @@ def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArr
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
             column = replace(column, low_cardinality=True)
     return Mapping(column, str(arrow), tuple(notes)), carried
-
-
-def _check_text(texts: pa.ChunkedArray) -> None:
-    if texts.type == pa.string() and pc.any(pc.match_substring(texts, "\0")).as_py():
-        remedy = "make the column binary, or take them out"
-        raise ValueError(f"holds NUL characters, which PostgreSQL's text cannot: {remedy}")
 
 
 def _choose(values: pa.ChunkedArray) -> tuple[Choice, pa.ChunkedArray]:

@@ -132,7 +132,7 @@ def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
 
 
 def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
-    """Return the `signs` of the claims of one page, that each ratio is over its bound; None without rounds.
+    """Return 1 for each claim of one page that is shown to be over its bound, -1 for under it, else 0; None unmeasured.
 
     A ratio whose own interval, or range, holds the bound is not shown to be over or under it.
     """

@@ -188,7 +188,7 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     - The fastest of each kind of frame and class of write, within the stage's reach and share, by their fastest pass:
       other work on the machine makes a pass slower, never faster. The reach counts from the median of the faster half,
       because one pass may be fast by chance.
-    - The fastest published technique of each.
+    - The fastest published technique of each, and those that may turn out to be.
     - Techniques with several connections up to twice the reach: they start slower and gain with many rows.
     - The same method with the other kind of frame, within reach.
     - Baselines, because the fastest techniques are compared with them.
@@ -197,15 +197,15 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: -speeds[one.key])
     staying, within_reach = {one for one in ranked if one.origin == "baseline"}, list[Technique]()
     groups: dict[tuple[str, str], list[Technique]] = {}
-    for one in ranked:
-        if one not in staying:
-            groups.setdefault((one.frame, one.contract.kind if one.contract else ""), []).append(one)
+    for one in [one for one in ranked if one.origin != "baseline"]:
+        groups.setdefault((one.frame, one.contract.kind if one.contract else ""), []).append(one)
     for group in groups.values():
         slowest = median(speeds[one.key] for one in group[: (len(group) + 1) // 2]) / stage.reach
         near = [one for one in group if speeds[one.key] >= slowest]
         within_reach += near
         staying |= {*near[: max(LEAST, math.ceil(len(group) * stage.share))]}
-        staying |= {*[one for one in group if one.origin == "published"][:1]}
+        published = [one for one in group if one.origin == "published"]  # fastest first
+        staying |= {one for one in published if speeds[one.key] >= 0.9 * speeds[published[0].key]}
         staying |= {one for one in group if one.connections > 1 and speeds[one.key] >= slowest / 2}
     method = {one: one.name.removeprefix(f"{one.frame}_") for one in techniques}
     methods = {method[one] for one in staying}

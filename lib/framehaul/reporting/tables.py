@@ -99,12 +99,11 @@ def show(
     """
     if frame.is_empty():
         return Markdown(empty)
-    names, marked = frame.columns, ""
+    names = frame.columns
     frame = frame.with_columns(cs.list().list.eval(pl.element().cast(pl.String)).list.join("; "))
     hidden, rows = {f"{name}_{end}" for name in names for end in ENDS}, frame.to_dicts()
-    if "unstable" in names:
-        marked = next((name for name in names if name.endswith("_per_s") or name in {"tps", "seconds"}), "")
-        hidden |= {"unstable"} if marked else set()
+    marked = next((name for name in names if name.endswith("_per_s") or name in {"tps", "seconds"}), "")
+    hidden |= {"unstable"} if marked else set()
     statuses = [row.get("status", "ok") for row in rows]
     if "status" in names and {*statuses} <= {"ok"}:
         hidden |= {"status", "reason"}
@@ -128,7 +127,7 @@ def cell_text(row: Row, name: str, form: Form, *, unstable: bool = False) -> str
     if low is not None and high is not None:
         ends = ratios.interval_text(low, high, rounds) if rounds else f"{form(low)} to {form(high)}"
         return f"{form(value)} ({ends})"
-    return f"{form(value)} ±" if unstable and row["unstable"] else form(value)
+    return f"{form(value)} ±" if unstable and row.get("unstable") else form(value)
 
 
 def caption(study: str = "") -> str:

@@ -61,7 +61,7 @@ CERTIFICATES = ssl.get_default_verify_paths().cafile
 
 @contextmanager
 def in_utf8(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run statements that need no common transaction in UTF-8: in an idle session in UTF-8 without a round trip."""
+    """Run statements in UTF-8, which is a transaction unless the session is idle and in UTF-8 already."""
     is_alone = connection.autocommit and connection.info.transaction_status.name == "IDLE"
     if is_alone and connection.info.parameter_status("client_encoding") == "UTF8":
         yield

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -305,35 +305,36 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
             swapped = pc.replace_substring(swapped, old, new)
         typed, first = _typed(swapped, ".")
         return (texts if typed.type == pa.string() else typed), first and first.translate({44: ".", 46: ","})
-    present = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
-    written = present.drop_null()
-    if not len(written) or (len(written) > FEW_FIELDS and _typed(written[:FEW_FIELDS], ".")[1] == ""):
+    if len(texts) > FEW_FIELDS and _typed(texts[:FEW_FIELDS], ".")[1] == "":
         return texts, ""
-    plain = pc.match_substring_regex(written, NUMBER)
-    others = written.filter(pc.invert(plain))
-    codes = others.filter(pc.invert(pc.match_substring_regex(others, EXPONENT)))
-    kinds, otherwise = list[pa.DataType](), codes[:1].to_pylist()
-    if not otherwise:
-        with contextlib.suppress(pa.ArrowInvalid):
-            return present.cast(pa.int64()), None
-        long = written.filter(pc.and_(plain, pc.greater(pc.utf8_length(written), FLOAT_DIGITS)))
-        long = long.filter(pc.not_equal(long.cast(pa.float64()).cast(pa.string()), long))
-        otherwise = _padded(written) or [
-            one for one in others.to_pylist() + long.to_pylist() if not _is_as_written(one)
-        ]
-        kinds = [] if otherwise else [pa.float64()]
-    elif not pc.any(plain).as_py():
-        kinds = OTHER_TYPES
+    present = pc.if_else(pc.is_in(texts, MISSING), pa.scalar(None, pa.string()), texts)
+    if not len(written := present.drop_null()):
+        return texts, None
+    with contextlib.suppress(pa.ArrowInvalid):
+        if (integers := present.cast(pa.int64())).cast(pa.string()).equals(present):
+            return integers, None
+    others, kinds, otherwise = written, OTHER_TYPES, written[:1].to_pylist()
+    if re.fullmatch(f"{NUMBER}|{EXPONENT}", otherwise[0]):
+        plain = pc.match_substring_regex(written, NUMBER)
+        others = written.filter(pc.invert(plain))
+        kinds, otherwise = [], others.filter(pc.invert(pc.match_substring_regex(others, EXPONENT)))[:1].to_pylist()
+        if not otherwise:
+            long = written.filter(pc.and_(plain, pc.greater(pc.utf8_length(written), FLOAT_DIGITS)))
+            long = long.filter(pc.not_equal(long.cast(pa.float64()).cast(pa.string()), long))
+            odd = (one for one in chain(others.to_pylist(), long.to_pylist()) if not _is_as_written(one))
+            otherwise = _padded(written) or [*islice(odd, 1)]
+            kinds = [] if otherwise else [pa.float64()]
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
             typed = present.cast(kind)
             values = typed.filter(pc.is_in(typed, others.cast(kind))) if kind == pa.float64() else typed.drop_null()
             first = _otherwise_written(others, values) if len(others) else None
             return (typed, None) if first is None else (texts, first)
+    first = ""
     with contextlib.suppress(pa.ArrowInvalid):
         written.cast(pa.float64())
-        return texts, next(iter(otherwise), None)
-    return texts, ""
+        first = next(iter(otherwise), None)
+    return texts, first
 
 
 def _is_as_written(number: str) -> bool:

@@ -20,6 +20,7 @@ import pgpq
 import polars as pl
 import pyarrow as pa
 from psycopg import Connection
+from psycopg.postgres import register_default_adapters
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
@@ -217,6 +218,7 @@ def polars_psycopg_copy_binary(connection: Connection[Any], table: Table, frame:
         # What is text in a frame, and types that psycopg does not know, such as enums, have the binary form of text.
         names = ["text" if one.type is ColumnType.TEXT else one.types.postgres for one in table.columns]
         names = [re.sub(r"\(.*\)", "", name) for name in names]
+        register_default_adapters(copy.cursor)  # the caller may have registered others
         copy.set_types([name if connection.adapters.types.get(name) else "text" for name in names])
         for row in frame.iter_rows():
             values = list(row)
