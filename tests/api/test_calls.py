@@ -617,15 +617,15 @@ def test_keys_and_engines_as_users_have_them(postgres: Postgres, clickhouse: Htt
         framehaul.write(pd.DataFrame({"id": [1], "n": [1.5]}), postgres, "framehaul_api.keyed", mode="upsert")
     framehaul.write(pd.DataFrame({"id": [1], "n": [2]}), postgres, "framehaul_api.keyed", mode="upsert")
     assert postgres.execute("SELECT * FROM framehaul_api.keyed").fetchall() == [(1, 2)]
-    lists = pl.DataFrame({"id": range(ROWS), "ids": [[str(uuid.UUID(int=1)), None]] * ROWS})
-    postgres.execute("CREATE TABLE framehaul_api.lists (id bigint PRIMARY KEY, ids uuid[])")
+    lists = pl.DataFrame({"id": range(ROWS), "*": str(uuid.UUID(int=1)), "ids": [[str(uuid.UUID(int=1)), None]] * ROWS})
+    postgres.execute('CREATE TABLE framehaul_api.lists (id bigint, "*" uuid, ids uuid[], PRIMARY KEY (id, "*"))')
     framehaul.write(lists, postgres, "framehaul_api.lists")
     framehaul.write(lists, postgres, "framehaul_api.lists", mode="upsert")
     assert_frame_equal(framehaul.read(postgres, "SELECT * FROM framehaul_api.lists ORDER BY id"), lists)
     tables = {
         "`a.b`": "(id Int64, at DateTime) ENGINE = MergeTree PARTITION BY toYYYYMM(at) ORDER BY id",
         "latest": "(id Int64, at DateTime, v UInt64) ENGINE = ReplacingMergeTree(v) ORDER BY id",
-        "lists": "(id Int64, ids Array(Nullable(UUID))) ENGINE = MergeTree ORDER BY id",
+        "lists": "(id Int64, `*` UUID, ids Array(Nullable(UUID))) ENGINE = MergeTree ORDER BY id",
         "buffer": "AS `a.b` ENGINE = Buffer(currentDatabase(), 'a.b', 1, 100, 100, 1000000, 1000000, 1000000, 1000000)",
     }
     frame = pl.DataFrame({"id": range(ROWS), "at": [dt.datetime(2026, month, 1) for month in range(1, 13)] * 1500})

@@ -30,7 +30,7 @@ CANONICAL_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
 def as_compared(keys: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the columns of a key with equal values as equal text."""
     texts = [one for one in table.columns if one.type in CANONICAL_TEXT and keys.schema.get(one.name) == pl.String]
-    return keys.with_columns(CANONICAL_TEXT[one.type](pl.col(one.name)) for one in texts)
+    return keys.with_columns(CANONICAL_TEXT[one.type](pl.lit(keys[one.name])) for one in texts)
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
