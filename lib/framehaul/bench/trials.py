@@ -188,7 +188,7 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, stage: Stage)
     - The fastest of each kind of frame and class of write, within the stage's reach and share, by their fastest pass:
       other work on the machine makes a pass slower, never faster. The reach counts from the median of the faster half,
       because one pass may be fast by chance.
-    - The fastest published technique of each, and those that may turn out to be.
+    - The fastest published technique of each, and those within 10% of it: more rounds may change their order.
     - Techniques with several connections up to twice the reach: they start slower and gain with many rows.
     - The same method with the other kind of frame, within reach.
     - Baselines, because the fastest techniques are compared with them.

@@ -49,7 +49,7 @@ IDENTITY = ("database", "direction", "technique", "case", "session")
 NO_ENCODING = "framehaul_sql_ascii"
 
 PATIENCE_SECONDS, LOOKS = 6.0, 6
-"""A technique hangs if its connections are silent for these seconds, in each of so many checks."""
+"""A technique counts as hanging after this silence of its connections, which is looked at so many times."""
 SILENT = "hangs: client and server wait for each other"
 CLOSING_SECONDS = 5.0
 """A client that takes longer to close after an error never closes (asyncpg before 0.32, after a panic in a COPY)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -321,8 +321,8 @@ def _typed(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str |
         if not otherwise:
             long = written.filter(pc.and_(plain, pc.greater(pc.utf8_length(written), FLOAT_DIGITS)))
             long = long.filter(pc.not_equal(long.cast(pa.float64()).cast(pa.string()), long))
-            odd = (one for one in chain(others.to_pylist(), long.to_pylist()) if not _is_as_written(one))
-            otherwise = _padded(written) or [*islice(odd, 1)]
+            fields = others.to_pylist() + long.to_pylist()
+            otherwise = _padded(written) or [one for one in fields if not _is_as_written(one)]
             kinds = [] if otherwise else [pa.float64()]
     for kind in kinds:
         with contextlib.suppress(pa.ArrowInvalid):
